@@ -1,0 +1,132 @@
+#include "base/json_writer.h"
+
+#include <cmath>
+#include <cstddef>
+#include <iterator>
+
+#include <fmt/format.h>
+
+namespace kvr {
+namespace {
+
+// Length of the well-formed UTF-8 sequence at `text[i]`, or 0.
+std::size_t Utf8Length(std::string_view text, std::size_t i) {
+  const auto byte = [&](std::size_t k) { return static_cast<unsigned char>(text[k]); };
+  const unsigned first = byte(i);
+  std::size_t length = 0;
+  unsigned low = 0x80;
+  unsigned high = 0xBF;
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) {
+    length = 2;
+  } else if (first >= 0xE0 && first <= 0xEF) {
+    length = 3;
+    if (first == 0xE0) low = 0xA0;
+    if (first == 0xED) high = 0x9F;
+  } else if (first >= 0xF0 && first <= 0xF4) {
+    length = 4;
+    if (first == 0xF0) low = 0x90;
+    if (first == 0xF4) high = 0x8F;
+  } else {
+    return 0;
+  }
+  if (i + length > text.size()) return 0;
+  if (byte(i + 1) < low || byte(i + 1) > high) return 0;
+  for (std::size_t k = 2; k < length; ++k) {
+    if (byte(i + k) < 0x80 || byte(i + k) > 0xBF) return 0;
+  }
+  return length;
+}
+
+}  // namespace
+
+void AppendJsonString(std::string& out, std::string_view text) {
+  out += '"';
+  for (std::size_t i = 0; i < text.size();) {
+    const char c = text[i];
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+      ++i;
+    } else if (c == '\n') {
+      out += "\\n";
+      ++i;
+    } else if (byte < 0x20) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(byte));
+      ++i;
+    } else if (byte < 0x80) {
+      out += c;
+      ++i;
+    } else if (const std::size_t length = Utf8Length(text, i); length > 0) {
+      out.append(text, i, length);
+      i += length;
+    } else {
+      out += "\xEF\xBF\xBD";
+      ++i;
+    }
+  }
+  out += '"';
+}
+
+void JsonWriter::Open(char bracket) {
+  Separate();
+  out_ += bracket;
+  need_comma_ = false;
+}
+
+void JsonWriter::Close(char bracket) {
+  out_ += bracket;
+  need_comma_ = true;
+}
+
+void JsonWriter::Separate() {
+  if (need_comma_) out_ += ',';
+  need_comma_ = true;
+}
+
+void JsonWriter::Key(std::string_view name) {
+  Separate();
+  AppendJsonString(out_, name);
+  out_ += ':';
+  need_comma_ = false;
+}
+
+void JsonWriter::Value(std::string_view text) {
+  Separate();
+  AppendJsonString(out_, text);
+}
+
+void JsonWriter::Value(bool value) {
+  Raw(value ? "true" : "false");
+}
+
+void JsonWriter::Value(double value) {
+  if (!std::isfinite(value)) {
+    Null();
+    return;
+  }
+  Separate();
+  fmt::format_to(std::back_inserter(out_), "{}", value);
+}
+
+void JsonWriter::Signed(std::int64_t value) {
+  Separate();
+  fmt::format_to(std::back_inserter(out_), "{}", value);
+}
+
+void JsonWriter::Unsigned(std::uint64_t value) {
+  Separate();
+  fmt::format_to(std::back_inserter(out_), "{}", value);
+}
+
+void JsonWriter::Null() {
+  Raw("null");
+}
+
+void JsonWriter::Raw(std::string_view json) {
+  Separate();
+  out_ += json;
+}
+
+}  // namespace kvr

@@ -1,0 +1,101 @@
+// Who holds which prefix: the interface of every index.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "model/ids.h"
+#include "model/overlap.h"
+#include "model/placement_event.h"
+#include "model/tier.h"
+
+namespace kvr::index {
+
+// The outcome of one event. The names are the `status` label of the applied-events counter.
+enum class ApplyStatus : std::uint8_t {
+  kOk,
+  kParentNotFound,   // stored under a parent the rank does not hold: the blocks wait (see Apply)
+  kBlockNotFound,    // removed a block the rank does not hold; the event's other blocks are removed
+  kInvalidSequence,  // a store that names its own parent: not applied
+  kCapacity,         // a limit refused the blocks: not applied
+};
+inline constexpr std::array<std::string_view, 5> kApplyStatusNames = {
+    "ok", "parent_block_not_found", "block_not_found", "invalid_block", "capacity_exhausted"};
+constexpr std::string_view ApplyStatusName(ApplyStatus status) {
+  return kApplyStatusNames[static_cast<std::size_t>(status)];
+}
+
+struct ApplyResult {
+  ApplyStatus status = ApplyStatus::kOk;
+  bool duplicate_store = false;  // nothing changed: every block was already held in that tier
+};
+
+struct RankStats {
+  Rank rank;
+  std::array<std::uint64_t, kTierCount> blocks{};  // held, per tier, reachable or not
+  std::uint64_t pending_blocks = 0;                // waiting for their parent or their content
+};
+
+struct IndexStats {
+  std::uint64_t ranks = 0;
+  std::uint64_t nodes = 0;        // distinct blocks
+  std::uint64_t memberships = 0;  // (rank, tier, block) triples
+  std::uint64_t pending_blocks = 0;
+  std::uint64_t pending_dropped = 0;  // gave way to newer ones since the start
+  std::uint64_t bytes = 0;            // estimated heap in use
+};
+
+struct MatchOptions {
+  bool device_only = false;     // skip the lower tiers
+  bool device_holders = false;  // also count the holders of each depth
+};
+
+// Thread-safe. One rank's events come from one thread at a time; different ranks' may be applied at
+// once. A query may run at any time; while an update is under way it may report too few blocks,
+// never more than the rank holds by the events it announced.
+//
+// A rank *holds* a block in a tier from a Stored until a Removed or Cleared of that tier; repeated
+// stores change nothing. A match walks the request's blocks from the root: as long as the rank
+// holds them in the device tier, from there in host_pinned, then disk, then external; each tier
+// once. A rank that does not hold the first block in the device tier starts in the nearest tier
+// that does.
+class PrefixIndex {
+ public:
+  virtual ~PrefixIndex() = default;
+
+  // Gives the rank a slot, or returns the one it has. kOverloaded when no slot is left.
+  virtual Result<RankSlot> AddRank(Rank rank) = 0;
+
+  // Drops every block of the rank in all tiers and frees its slot. False when it had none. A query
+  // that starts after the return does not report the rank.
+  virtual bool RemoveRank(Rank rank) = 0;
+
+  // Applies one event to a slot that AddRank returned and RemoveRank has not freed.
+  //
+  // Stored with an unknown parent, and hash-only blocks whose content was never announced, wait in
+  // a bounded pool until the parent or content arrives; the oldest give way to newer ones. Until
+  // then they are not matched. Removed and Cleared reach waiting blocks too. Removed keeps going
+  // after a block it does not know. Cleared drops all tiers of the rank.
+  virtual ApplyResult Apply(RankSlot slot, const PlacementEvent& event) = 0;
+
+  // Fills `scores` with every rank that holds a leading part of `blocks`. Allocates nothing once
+  // `scores` is warm.
+  virtual void Match(std::span<const BlockHash> blocks, const MatchOptions& options,
+                     OverlapScores& scores) const = 0;
+
+  // Calls `emit` with Stored events that rebuild the index when applied in this order to an empty
+  // one. Device events of all ranks come before those of lower tiers, parents before children. What
+  // is waiting in the pool is not dumped. The view of each rank is consistent.
+  virtual void Dump(const std::function<void(const PlacementEvent&)>& emit) const = 0;
+
+  [[nodiscard]] virtual IndexStats Stats() const = 0;
+  // Zero for a slot that is not in use.
+  [[nodiscard]] virtual RankStats StatsOf(RankSlot slot) const = 0;
+};
+
+}  // namespace kvr::index

@@ -1,0 +1,65 @@
+// The answer of an index: who holds how much of one request.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/ids.h"
+#include "model/tier.h"
+
+namespace kvr {
+
+// Leading request blocks one rank holds. `blocks[tier]` counts the blocks matched in that tier
+// beyond where the tier before it ended; their sum is the depth of the whole match.
+struct RankOverlap {
+  Rank rank;
+  std::array<std::uint32_t, kTierCount> blocks{};
+  EngineHash last{};  // the rank's own name of the deepest matched block; meaningless at depth 0
+
+  [[nodiscard]] std::uint32_t device() const { return blocks[0]; }
+  [[nodiscard]] std::uint32_t depth() const {
+    return blocks[0] + blocks[1] + blocks[2] + blocks[3];
+  }
+};
+
+// Dense by slot and reusable: a second query into the same object allocates nothing once it has
+// seen the largest slot. Not thread-safe: one object a thread.
+class OverlapScores {
+ public:
+  // Slots with a depth of at least 1, in no order.
+  [[nodiscard]] std::span<const RankSlot> scored() const { return scored_; }
+  // How many ranks hold the first i+1 blocks in the device tier. Empty unless asked for.
+  [[nodiscard]] std::span<const std::uint32_t> device_holders() const { return device_holders_; }
+
+  // The overlap at `slot`; all zero when the rank matched nothing or the slot is not in use.
+  [[nodiscard]] const RankOverlap& at(RankSlot slot) const {
+    static constexpr RankOverlap kNothing{};
+    const std::size_t i = Raw(slot);
+    return i < by_slot_.size() ? by_slot_[i] : kNothing;
+  }
+
+  // For indexes only. Empties the answer for a query over slots below `slots`.
+  void Reset(std::size_t slots) {
+    for (const RankSlot slot : scored_)
+      by_slot_[Raw(slot)] = RankOverlap{};
+    scored_.clear();
+    device_holders_.clear();
+    if (by_slot_.size() < slots) by_slot_.resize(slots);
+  }
+  // For indexes only. The entry to fill for a slot; call once a slot and query.
+  RankOverlap& Score(RankSlot slot) {
+    scored_.push_back(slot);
+    return by_slot_[Raw(slot)];
+  }
+  std::vector<std::uint32_t>& mutable_device_holders() { return device_holders_; }
+
+ private:
+  std::vector<RankOverlap> by_slot_;
+  std::vector<RankSlot> scored_;
+  std::vector<std::uint32_t> device_holders_;
+};
+
+}  // namespace kvr

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace kvr {
+
+// How far the picture of a rank's cache can be trusted. Shown wherever a rank is shown.
+enum class RankState : std::uint8_t {
+  kBlind,     // no event stream: nothing is known
+  kWarming,   // connected or recovering; what is known is right but not yet complete
+  kExact,     // every event since the engine started was applied
+  kDegraded,  // serving, but something is missing or wrong; see the reason
+};
+
+inline constexpr std::array<std::string_view, 4> kRankStateNames = {"blind", "warming", "exact",
+                                                                    "degraded"};
+constexpr std::string_view RankStateName(RankState state) {
+  return kRankStateNames[static_cast<std::size_t>(state)];
+}
+
+// Why a rank is not exact.
+enum class StateReason : std::uint8_t {
+  kNone,
+  kNoEventSource,      // registered without an endpoint
+  kConnecting,         // the engine is not up yet
+  kReplaying,          // history is being fetched
+  kNoReplayEndpoint,   // joined in the middle of the stream and there is nobody to ask
+  kHistoryGone,        // the engine's replay ring no longer reaches back to the gap
+  kReplayFailed,       // the replay endpoint did not answer, or broke off
+  kGapUnrepaired,      // messages were lost and could not be fetched
+  kBlockSizeMismatch,  // events carry another block size than registered
+  kUndecodable,        // payloads that no known dialect explains
+  kIndexFull,          // the index refused blocks
+  kDisconnected,       // the engine went away
+};
+
+inline constexpr std::array<std::string_view, 12> kStateReasonNames = {
+    "none",          "no_event_source",    "connecting",
+    "replaying",     "no_replay_endpoint", "history_gone",
+    "replay_failed", "gap_unrepaired",     "block_size_mismatch",
+    "undecodable",   "index_full",         "disconnected"};
+constexpr std::string_view StateReasonName(StateReason reason) {
+  return kStateReasonNames[static_cast<std::size_t>(reason)];
+}
+
+}  // namespace kvr

@@ -1,0 +1,88 @@
+// The two sockets an event consumer needs, behind interfaces that a simulator replaces.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace kvr::net {
+
+// The parts of one message. Reused from message to message so that receiving allocates nothing once
+// the parts are warm; valid until the next receive.
+class Frames {
+ public:
+  [[nodiscard]] std::size_t size() const { return count_; }
+  [[nodiscard]] std::span<const std::byte> operator[](std::size_t i) const { return parts_[i]; }
+  void Clear() { count_ = 0; }
+  std::vector<std::byte>& Add() {
+    if (count_ == parts_.size()) parts_.emplace_back();
+    parts_[count_].clear();
+    return parts_[count_++];
+  }
+
+ private:
+  std::vector<std::vector<std::byte>> parts_;
+  std::size_t count_ = 0;
+};
+
+// What happened to the connection under a socket, as far as the transport tells.
+enum class LinkEvent : std::uint8_t { kConnected, kDisconnected };
+
+// One socket connected to one peer. The peer need not exist yet: connecting goes on in the
+// background and starts again after a loss. Used by one thread.
+class EventSocket {
+ public:
+  virtual ~EventSocket() = default;
+  // False when nothing is there now. Messages larger than the factory's limit never arrive: the
+  // transport closes the connection.
+  virtual bool Receive(Frames& frames) = 0;
+  // Sends all parts or nothing; never blocks. False when it would have to wait.
+  virtual bool Send(std::span<const std::span<const std::byte>> parts) = 0;
+  // The next change of the link since the last call, oldest first; false when there is none.
+  virtual bool NextLinkEvent(LinkEvent& event) = 0;
+};
+
+// Makes sockets and waits for any of them. Everything made by one poller belongs to the thread that
+// uses the poller; only Wake may come from another one. Sockets are destroyed before their poller.
+class EventPoller {
+ public:
+  virtual ~EventPoller() = default;
+  // `topic_prefix` filters; empty takes everything. kInvalidArgument for a bad endpoint.
+  virtual Result<std::unique_ptr<EventSocket>> Subscribe(const std::string& endpoint,
+                                                         const std::string& topic_prefix) = 0;
+  virtual Result<std::unique_ptr<EventSocket>> Dealer(const std::string& endpoint) = 0;
+  // Returns when a socket has a message or link event, at Wake, or after `timeout`.
+  virtual void Wait(Nanos timeout) = 0;
+  virtual void Wake() = 0;
+};
+
+// One per process or simulation; thread-safe; outlives its pollers.
+class EventTransport {
+ public:
+  virtual ~EventTransport() = default;
+  virtual std::unique_ptr<EventPoller> MakePoller() = 0;
+};
+
+// Checks `scheme://address` for tcp, ipc and inproc. `connecting` refuses wildcards and port 0.
+// kInvalidArgument: "invalid ZMQ endpoint `X`: " and what is wrong with it.
+Result<void> CheckEndpoint(std::string_view endpoint, bool connecting);
+
+struct ZmqOptions {
+  int receive_high_water = 100'000;  // messages; beyond it the transport drops, seen as a gap
+  std::int64_t message_bytes_max = 256 << 20;
+  Millis reconnect_first{100};
+  Millis reconnect_max{5'000};
+  Millis heartbeat_interval{5'000};
+  Millis heartbeat_timeout{15'000};
+};
+std::unique_ptr<EventTransport> MakeZmqTransport(const ZmqOptions& options);
+
+}  // namespace kvr::net

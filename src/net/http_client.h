@@ -1,0 +1,66 @@
+// An HTTP/1.1 client with kept-alive connections.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "net/http.h"
+#include "net/io_runtime.h"
+#include "net/task.h"
+
+namespace kvr::net {
+
+// The answer to one request as it arrives. Destroying it before the end closes the connection;
+// after the end the connection goes back to the pool.
+class HttpStream {
+ public:
+  virtual ~HttpStream() = default;
+  [[nodiscard]] virtual int status() const = 0;
+  [[nodiscard]] virtual const HttpHeaders& headers() const = 0;
+  // The declared body length, when the peer gave one.
+  [[nodiscard]] virtual std::optional<std::uint64_t> content_length() const = 0;
+  // The next piece as soon as any byte of it is there, without chunk framing; empty at the end. The
+  // view is valid until the next call. kUpstream when the peer broke off, kTimeout when it was
+  // silent for the read time-out.
+  virtual Task<Result<std::string_view>> Read() = 0;
+};
+
+// Tasks of any I/O thread of the runtime may use one client; each thread has its own pool.
+class HttpClient {
+ public:
+  struct Options {
+    Millis connect_timeout{2'000};
+    Millis read_timeout{600'000};  // longest silence while waiting for the head or a piece
+    std::size_t response_bytes_max = 64u << 20;  // Fetch
+    std::size_t idle_connections_max = 1'024;    // per thread and peer
+    Millis idle_timeout{30'000};
+  };
+
+  // `runtime` must outlive the client.
+  HttpClient(IoRuntime& runtime, const Options& options);
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  // Sends the request (Host, Content-Length and Connection are set here; request.target is appended
+  // to peer.prefix) and waits for the head. The body of `request` is sent byte for byte. A pooled
+  // connection that turns out dead before any byte of the answer is replaced once by a fresh one.
+  // kUnavailable: no connection. kTimeout. kUpstream: no HTTP answer.
+  Task<Result<std::unique_ptr<HttpStream>>> Open(const Url& peer, const HttpRequest& request);
+
+  // Open and read to the end. kTooLarge beyond response_bytes_max.
+  Task<Result<HttpResponse>> Fetch(const Url& peer, const HttpRequest& request);
+  // The same with its own limit on the whole exchange.
+  Task<Result<HttpResponse>> FetchWithin(Millis limit, const Url& peer, const HttpRequest& request);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvr::net
