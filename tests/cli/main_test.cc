@@ -1,0 +1,38 @@
+#include <csignal>
+
+#include <gtest/gtest.h>
+
+#include "support/process.h"
+
+namespace kvr::support {
+namespace {
+
+TEST(Kvroute, PrintsItsVersion) {
+  const auto done = RunKvroute({"--version"});
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_TRUE(done.out.starts_with("kvroute 0.")) << done.out;
+  EXPECT_EQ(done.err, "");
+}
+
+TEST(Kvroute, HelpNamesTheCommands) {
+  const auto done = RunKvroute({"--help"});
+  EXPECT_EQ(done.exit_code, 0);
+  EXPECT_NE(done.out.find("usage: kvroute COMMAND"), std::string::npos) << done.out;
+}
+
+TEST(Kvroute, UnknownCommandIsAUsageError) {
+  const auto done = RunKvroute({"frobnicate"});
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_EQ(done.out, "");
+  EXPECT_EQ(done.err, "kvroute: no command `frobnicate`; `kvroute --help` lists them\n");
+}
+
+TEST(Kvroute, NoCommandPrintsHelpOnStderr) {
+  const auto done = RunKvroute({});
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_EQ(done.out, "");
+  EXPECT_NE(done.err.find("usage: kvroute COMMAND"), std::string::npos) << done.err;
+}
+
+}  // namespace
+}  // namespace kvr::support
