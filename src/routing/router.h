@@ -1,0 +1,170 @@
+// One request → the rank that should serve it, booked, with everything needed to explain it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "hashing/block_hash.h"
+#include "load/book_options.h"
+#include "load/booking.h"
+#include "model/ids.h"
+#include "model/overlap.h"
+#include "model/rank_state.h"
+#include "sched/cost.h"
+#include "sched/eligibility.h"
+#include "sched/policy.h"
+
+namespace kvr::fleet {
+class Catalog;
+}
+namespace kvr::index {
+class IndexSet;
+}
+namespace kvr::metrics {
+class Registry;
+}
+
+namespace kvr::routing {
+
+struct RouterOptions {
+  sched::PolicyKind policy = sched::PolicyKind::kKv;  // where the request names none
+  sched::CostOptions cost;
+  load::BookOptions load;
+  // Prompt tokens count as load until the answer begins. Off for decode pools.
+  bool track_prefill = true;
+  // Equal prompts on one rank share their blocks. Off where engines do not cache prefixes.
+  bool assume_kv_reuse = true;
+  // Most candidates a decision explains: the chosen one, then the cheapest. 0 explains none.
+  std::size_t explained_max = 16;
+  // Longest prompt; beyond, kTooLarge.
+  std::size_t prompt_tokens_max = 4'194'304;
+  std::uint64_t seed = 1;  // of tie-breaks and temperature
+
+  [[nodiscard]] Result<void> Validate() const;
+};
+
+// All views borrow for the call.
+struct RouteRequest {
+  std::string_view model_name;
+  std::string_view routing_group = "default";
+  // Unique among the live bookings of the partition, else kAlreadyExists. Empty: the booking can be
+  // reached through the decision alone.
+  std::string_view request_id = {};
+
+  // The prompt, as tokens with their identity ...
+  std::span<const TokenId> tokens = {};
+  std::string_view lora_name = {};
+  std::string_view cache_salt = {};
+  std::span<const hashing::BlockMm> mm = {};
+  // ... or, where `tokens` is empty, hashed by the caller: one sequence hash a block hash, and the
+  // length in tokens. Block hashes without sequence hashes are chained here.
+  std::span<const BlockHash> block_hashes = {};
+  std::span<const SequenceHash> sequence_hashes = {};
+  std::uint64_t isl_tokens = 0;
+
+  std::optional<std::uint32_t> expected_output_tokens = {};  // lets booked blocks fade as it nears
+  sched::Constraints constraints = {};  // allowed, pinned, excluded (for a retry), taints
+  std::optional<sched::PolicyKind> policy = {};
+  sched::CostOverrides cost = {};
+  // False: advisory. Nothing is booked and no round-robin cursor moves.
+  bool reserve = true;
+};
+
+// How far the overlap of a decision can be trusted.
+enum class CacheView : std::uint8_t {
+  kExact,    // every candidate is exact
+  kPartial,  // some candidate is known, but not every one exactly
+  kNone,     // every candidate is blind: the choice rests on load alone
+};
+inline constexpr std::array<std::string_view, 3> kCacheViewNames = {"exact", "partial", "none"};
+constexpr std::string_view CacheViewName(CacheView view) {
+  return kCacheViewNames[static_cast<std::size_t>(view)];
+}
+
+// One candidate as the decision saw it.
+struct CandidateReport {
+  Rank rank;
+  RankState state = RankState::kBlind;
+  StateReason reason = StateReason::kNone;
+  RankOverlap overlap;
+  sched::CostTerms cost;
+  std::uint64_t active_prefill_tokens = 0;  // before this request
+  std::uint32_t active_requests = 0;        // before this request
+};
+
+struct Decision {
+  Rank rank;
+  std::string endpoint;  // base URL of the worker
+  // True when the worker has more than one rank, so the engine must be told which.
+  bool send_dp_rank = false;
+
+  std::uint32_t block_size = 0;
+  std::uint64_t isl_tokens = 0;
+  RankOverlap overlap;
+  // What the engine will reuse: whole blocks, and never the last token of the prompt.
+  std::uint64_t predicted_cached_tokens = 0;
+  // What the booking counts as prefill: the prompt less the weighted overlap.
+  std::uint64_t effective_prefill_tokens = 0;
+
+  sched::PolicyKind policy = sched::PolicyKind::kKv;
+  CacheView cache_view = CacheView::kNone;
+  sched::CostTerms cost;
+  std::size_t candidates = 0;              // how many were eligible
+  std::vector<CandidateReport> explained;  // at most RouterOptions::explained_max, cheapest first
+
+  load::Booking booking;  // empty when advisory
+};
+
+struct RankLoad {
+  Rank rank;
+  std::uint64_t active_prefill_tokens = 0;
+  std::uint64_t active_blocks = 0;
+  std::uint32_t active_requests = 0;
+};
+
+// Thread-safe: Route may be called from any thread. Hashing and the index run in parallel; scoring
+// and booking of one partition are one step under its lock, so that each decision sees the bookings
+// of those before it. `catalog`, `indexes`, `clock` and `registry` must outlive the router; the
+// router must outlive every Decision.
+class Router {
+ public:
+  // `options` is valid.
+  Router(const fleet::Catalog& catalog, const index::IndexSet& indexes, const Clock& clock,
+         metrics::Registry& registry, RouterOptions options);
+  ~Router();
+  Router(const Router&) = delete;
+  Router& operator=(const Router&) = delete;
+
+  // kNotFound         the partition has no workers
+  // kInvalidArgument  an empty prompt, hashes that do not fit each other, a pin off the allow list
+  // kTooLarge         more tokens than prompt_tokens_max
+  // kUnavailable      no rank may take it now: down, draining, excluded, not allowed, taints
+  // kOverloaded       all that could take it are overloaded, or too many bookings
+  // kAlreadyExists    the request id is in use
+  Result<Decision> Route(const RouteRequest& request);
+
+  // The engine reused `cached_tokens` of the prompt. Once a decision, for the counters.
+  void ReportActual(const Decision& decision, std::uint64_t cached_tokens);
+
+  // The load of every rank of a partition, ascending; empty when it is unknown.
+  [[nodiscard]] std::vector<RankLoad> Loads(const Partition& partition) const;
+
+  // Frees bookings that expired, takes up what changed in the catalog, and says how many were
+  // freed. Call every few seconds.
+  std::size_t Sweep();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvr::routing
