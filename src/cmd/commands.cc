@@ -1,9 +1,12 @@
 #include "cmd/command.h"
+#include "cmd/hash_command.h"
 
 namespace kvr::cmd {
 
 const std::vector<const Command*>& Commands() {
-  static const std::vector<const Command*> commands = {};
+  static const std::vector<const Command*> commands = {
+      &kHashCommand,
+  };
   return commands;
 }
 
