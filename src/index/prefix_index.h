@@ -19,7 +19,8 @@ namespace kvr::index {
 // The outcome of one event. The names are the `status` label of the applied-events counter.
 enum class ApplyStatus : std::uint8_t {
   kOk,
-  kParentNotFound,   // stored under a parent the rank does not hold: the blocks wait (see Apply)
+  kParentNotFound,   // stored under a parent, or without content, that the rank never announced:
+                     // blocks wait (see Apply)
   kBlockNotFound,    // removed a block the rank does not hold; the event's other blocks are removed
   kInvalidSequence,  // a store that names its own parent: not applied
   kCapacity,         // a limit refused the blocks: not applied
@@ -32,7 +33,8 @@ constexpr std::string_view ApplyStatusName(ApplyStatus status) {
 
 struct ApplyResult {
   ApplyStatus status = ApplyStatus::kOk;
-  bool duplicate_store = false;  // nothing changed: every block was already held in that tier
+  bool duplicate_store = false;      // nothing changed: every block was already held in that tier
+  std::uint32_t waiting_blocks = 0;  // of this event: went to the pool
 };
 
 struct RankStats {
@@ -43,10 +45,12 @@ struct RankStats {
 
 struct IndexStats {
   std::uint64_t ranks = 0;
-  std::uint64_t nodes = 0;        // distinct blocks
+  std::uint64_t nodes = 0;        // distinct blocks that some rank holds
+  std::uint64_t idle_nodes = 0;   // further blocks kept as the way to others, or for their name
   std::uint64_t memberships = 0;  // (rank, tier, block) triples
   std::uint64_t pending_blocks = 0;
   std::uint64_t pending_dropped = 0;  // gave way to newer ones since the start
+  std::uint64_t name_conflicts = 0;   // stores that gave a rank's known name to another block
   std::uint64_t bytes = 0;            // estimated heap in use
 };
 
@@ -89,8 +93,10 @@ class PrefixIndex {
                      OverlapScores& scores) const = 0;
 
   // Calls `emit` with Stored events that rebuild the index when applied in this order to an empty
-  // one. Device events of all ranks come before those of lower tiers, parents before children. What
-  // is waiting in the pool is not dumped. The view of each rank is consistent.
+  // one. Parents come before children; device events of all ranks come before the others, save
+  // blocks whose parent only a lower tier holds. What waits in the pool, or hangs behind a block
+  // the rank does not hold, is not dumped. The view of each rank is consistent. `emit` runs without
+  // a lock.
   virtual void Dump(const std::function<void(const PlacementEvent&)>& emit) const = 0;
 
   [[nodiscard]] virtual IndexStats Stats() const = 0;

@@ -55,11 +55,14 @@ class OverlapScores {
     return by_slot_[Raw(slot)];
   }
   std::vector<std::uint32_t>& mutable_device_holders() { return device_holders_; }
+  // For indexes only. Room to work in that is kept between queries; its content is not.
+  std::vector<std::uint64_t>& scratch() { return scratch_; }
 
  private:
   std::vector<RankOverlap> by_slot_;
   std::vector<RankSlot> scored_;
   std::vector<std::uint32_t> device_holders_;
+  std::vector<std::uint64_t> scratch_;
 };
 
 }  // namespace kvr

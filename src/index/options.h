@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+
+namespace kvr::index {
+
+// The bounds of one index.
+struct IndexOptions {
+  // Beyond it AddRank fails with kOverloaded.
+  std::uint32_t ranks_max = 65'536;
+  // Distinct blocks, those kept for a remembered name included. A store that could pass it is
+  // refused whole with kCapacity. Block numbers have 32 bits.
+  std::uint32_t blocks_max = 1u << 30;
+  // A rank's blocks that wait for their parent or content; beyond it the oldest are dropped.
+  std::uint32_t pending_blocks_max = 16'384;
+  // Names a rank keeps of blocks it no longer holds, oldest forgotten first. Engines announce a
+  // block in a farther tier after they removed it from the nearer one, by its name only.
+  std::uint32_t remembered_names_max = 4'096;
+  // Mixed into every hash table, whose keys come from outside. Set a secret one in production.
+  std::uint64_t hash_seed = 0x9E3779B97F4A7C15u;
+
+  [[nodiscard]] Result<void> Validate() const;
+};
+
+}  // namespace kvr::index
