@@ -1,0 +1,25 @@
+#include "fleet/rank_health.h"
+
+namespace kvr::fleet {
+
+std::string RankHealth::detail() const {
+  const Lock lock(mutex_);
+  return detail_;
+}
+
+void RankHealth::SetStatus(Status status, std::string_view detail, Nanos now) {
+  detail = detail.substr(0, kDetailBytesMax);
+  const Lock lock(mutex_);
+  const std::uint16_t packed = Pack(status);
+  if (packed == status_.load(std::memory_order_relaxed) && detail == detail_) return;
+  detail_ = detail;
+  status_.store(packed, std::memory_order_relaxed);
+  changed_at_.store(now.count(), std::memory_order_relaxed);
+}
+
+void RankHealth::SetWatermark(std::optional<std::uint64_t> watermark) {
+  if (watermark) watermark_.store(*watermark, std::memory_order_relaxed);
+  has_watermark_.store(watermark.has_value(), std::memory_order_relaxed);
+}
+
+}  // namespace kvr::fleet

@@ -1,0 +1,93 @@
+// Follows the event streams of all ranks and keeps their indexes true to them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "fleet/catalog.h"
+#include "fleet/rank_health.h"
+#include "index/index_set.h"
+#include "ingest/rank_stream.h"
+#include "metrics/registry.h"
+#include "model/ids.h"
+#include "net/event_socket.h"
+
+namespace kvr::ingest {
+
+// One event stream and what it may feed.
+struct SourceSpec {
+  Rank rank;  // owns the stream; batches without a rank are its
+  fleet::EventSource source;
+
+  // Further ranks of the same worker that publish through this stream and have none of their own.
+  struct Sharer {
+    std::uint32_t dp_rank = 0;
+    std::shared_ptr<fleet::RankHealth> health;
+  };
+  std::vector<Sharer> sharers;
+};
+
+// Thread-safe. Owns its threads: each has one poller and the sources of many workers; all sources
+// of a worker stay on one thread, so that a rank's events come from one thread whichever stream
+// carries them.
+//
+// A batch names its data-parallel rank. One that names another rank of the worker which is
+// registered here (as a source or as a sharer) is applied to that rank; any other is rejected and
+// counted. How a stream is kept in order and repaired is RankStream's.
+class Ingest {
+ public:
+  struct Options {
+    std::size_t threads = 2;
+    std::size_t sources_max = 65'536;  // beyond: Add fails with kOverloaded
+    std::size_t commands_max =
+        4'096;  // Adds and Removes waiting for one thread; beyond: kOverloaded
+    std::size_t messages_per_turn = 256;  // of one source before the next one gets its turn
+    // Exposes dynamo_kvrouter_kv_cache_events_applied and _event_warnings beside our own names.
+    bool reference_metrics = false;
+    RankStream::Options stream;
+
+    [[nodiscard]] Result<void> Validate() const;
+  };
+
+  // `transport`, `clock` and `registry` must outlive the object.
+  Ingest(net::EventTransport& transport, const Clock& clock, metrics::Registry& registry,
+         const Options& options);
+  ~Ingest();  // Stop()
+  Ingest(const Ingest&) = delete;
+  Ingest& operator=(const Ingest&) = delete;
+
+  // Starts following `spec`. The ranks get their slots in `index` before the return; the engine
+  // need not be up. `health` and `index` are shared with readers and kept until Remove.
+  // kInvalidArgument: bad endpoint ("invalid ZMQ endpoint `X`: ...", "invalid replay endpoint `X`:
+  // ..."). kAlreadyExists: the rank has a source. kOverloaded: a limit.
+  // kCancelled: stopped.
+  Result<void> Add(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
+                   std::shared_ptr<fleet::RankHealth> health);
+
+  // Stops following the rank and drops its blocks and those of its sharers from the index. After
+  // the return no event of that source changes any index. False when there was none. Blocks for
+  // at most one turn of the thread's loop.
+  bool Remove(Rank rank);
+
+  // Forgets every block of the rank and fetches the history again where there is somebody to ask.
+  // False when the rank has no source.
+  bool Resync(Rank rank);
+
+  // Applies what has arrived, closes all sockets and joins the threads. The blocks stay in their
+  // indexes. Idempotent.
+  void Stop();
+
+  [[nodiscard]] std::size_t sources() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvr::ingest

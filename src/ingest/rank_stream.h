@@ -1,0 +1,199 @@
+// Puts the messages of one event stream in order and repairs what is missing. Pure: bytes and times
+// go in, calls of a sink come out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "model/rank_state.h"
+#include "net/event_socket.h"
+
+namespace kvr::ingest {
+
+// What a RankStream tells its owner to do, in order.
+class StreamSink {
+ public:
+  enum class Outcome : std::uint8_t { kApplied, kUndecodable };
+
+  virtual ~StreamSink() = default;
+  // The next message of the engine's history. `payload` is borrowed for the call.
+  virtual Outcome Apply(std::uint64_t sequence, std::span<const std::byte> payload) = 0;
+  // Forget every block that this stream announced.
+  virtual void Clear() = 0;
+  // Ask the replay endpoint for everything from `from` on, over a fresh socket: what an earlier
+  // request still sends must not arrive. The answers go to OnReplay.
+  virtual void StartReplay(std::uint64_t from) = 0;
+  virtual void StopReplay() = 0;
+  virtual void SetState(RankState state, StateReason reason, std::string_view detail) = 0;
+};
+
+struct StreamStats {
+  std::uint64_t applied = 0;   // messages handed to Apply and taken
+  std::uint64_t replayed = 0;  // ... of them from the replay endpoint
+  std::uint64_t gaps = 0;      // jumps of the live sequence
+  std::uint64_t missed = 0;    // messages given up
+  std::uint64_t repeated = 0;  // dropped: applied before, or the same bytes again
+  std::uint64_t late = 0;      // dropped: arrived after they were given up
+  std::uint64_t restarts = 0;
+  std::uint64_t clears = 0;
+  std::uint64_t disconnects = 0;
+  std::uint64_t replays_started = 0;
+  std::uint64_t replays_completed = 0;   // reached what they were for, without a hole
+  std::uint64_t replays_incomplete = 0;  // ended, but messages were missing
+  std::uint64_t replays_failed = 0;      // silent, malformed or endless
+  std::uint64_t undecodable = 0;
+  std::uint64_t bad_frame_count = 0;  // live messages that do not have 3 frames
+  std::uint64_t bad_sequence = 0;     // live messages without an 8-byte sequence
+  std::uint64_t park_overflow = 0;    // live messages that found the parking place full
+};
+
+// One engine's numbered stream: live messages, and a replay endpoint that may be there.
+//
+// * Messages are applied in sequence, each once. Live messages that arrive while history is being
+//   fetched are parked and applied strictly after it.
+// * Connected with a replay endpoint: everything is replayed from 0. Connected again: replay starts
+//   at the last applied message, whose bytes prove that it is still the same engine; if they
+//   differ, or the engine does not know the message, it is another incarnation: the blocks are
+//   cleared and history starts over.
+// * Gap: the missing messages are replayed before anything newer is applied.
+// * A sequence lower than one seen, with other bytes, is a restart: cleared, started over. The same
+//   bytes again are a duplicate. A message that fills a hole just passed is late, not a restart.
+// * The replay starts above the first missing message (its ring has moved on): lost messages may
+//   have removed blocks, so the blocks are cleared and rebuilt from what the ring still has. The
+//   rank may then undercount, never overcount.
+// * What cannot be fetched at all is given up and the stream goes on, degraded. Holes of this kind
+//   keep the blocks known so far by default, because nothing could rebuild them; with
+//   `clear_on_loss` every loss clears, so that the index never overcounts whatever is lost.
+//
+// The state is exact only when every message since the engine's first was applied. Not thread-safe.
+class RankStream {
+ public:
+  struct Options {
+    std::size_t parked_messages_max = 4'096;  // beyond: newer ones are dropped and fetched later
+    std::size_t parked_bytes_max = 32u << 20;
+    std::uint64_t replay_messages_max = 1u << 20;  // beyond: the replay is taken as endless, failed
+    Millis replay_silence{5'000};                  // without an answer: the attempt failed
+    std::uint32_t replay_attempts = 4;             // then given up
+    Millis retry_first{200};                       // before the second attempt; doubles
+    Millis retry_max{5'000};
+    Millis rebuild_cooldown{30'000};  // between rebuilds; a hole found sooner is given up
+    Millis heal_interval{30'000};     // between rebuilds tried after a replay had failed
+    // Asks once more after a (re)connect: messages published before the engine knew of our
+    // subscription went nowhere, and no later message may come to show the gap.
+    Millis confirm_after{250};
+    Millis drop_after_disconnect{
+        120'000};                    // forget the blocks of an engine gone for so long; 0 never
+    std::uint64_t reorder_max = 16;  // messages by which a late one may trail
+    bool clear_on_loss = false;
+
+    [[nodiscard]] Result<void> Validate() const;
+  };
+
+  // `sink` must outlive the stream and is called from within the calls below.
+  RankStream(const Options& options, bool has_replay, StreamSink& sink);
+
+  void OnLink(net::LinkEvent event, Nanos now);
+  void OnLive(const net::Frames& frames, Nanos now);
+  void OnReplay(const net::Frames& frames, Nanos now);
+  void OnTick(Nanos now);
+  // Forgets the rank and starts over, as after a restart.
+  void Resync(Nanos now);
+  // The consumer of the payloads found something wrong: the state is degraded with this reason
+  // until the stream starts over.
+  void NoteDefect(StateReason reason, std::string_view detail);
+
+  // When OnTick is due at the latest; nothing while only a message can change anything.
+  [[nodiscard]] std::optional<Nanos> deadline() const;
+  [[nodiscard]] const StreamStats& stats() const { return stats_; }
+  // The last sequence applied or given up.
+  [[nodiscard]] std::optional<std::uint64_t> watermark() const;
+  [[nodiscard]] std::size_t parked() const { return parked_.size(); }
+  [[nodiscard]] bool connected() const { return link_ == Link::kUp; }
+
+ private:
+  using Digest = std::size_t;
+  enum class Link : std::uint8_t { kNever, kUp, kDown };
+  // Why a replay runs.
+  enum class Purpose : std::uint8_t {
+    kNone,
+    kRebuild,  // from 0; the first answer clears what is known
+    kVerify,   // from the last applied message, which must come back with the same bytes
+    kFill,     // from the first missing message
+    kConfirm,  // from the next message, beside the live stream: expects nothing
+  };
+
+  void HandleLive(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
+  // Whether a live message that is not newer than the newest one was dealt with.
+  bool HandleOld(std::uint64_t sequence, Digest digest, std::span<const std::byte> payload,
+                 Nanos now);
+  void Park(std::uint64_t sequence, std::span<const std::byte> payload);
+  void DrainParked(Nanos now);
+  void ApplyNext(std::uint64_t sequence, std::span<const std::byte> payload, bool replayed);
+  void Restart(Nanos now);
+  void Clear();
+
+  void HandleReplayed(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
+  void HandleReplayEnd(Nanos now);
+  bool CheckIncarnation(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
+  void Begin(Purpose purpose, Nanos now);
+  void Ask(Nanos now);
+  void AttemptFailed(std::string_view why, Nanos now);
+  void FinishReplay(Nanos now);
+  void GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last);
+  [[nodiscard]] bool Blocking() const {
+    return purpose_ != Purpose::kNone && purpose_ != Purpose::kConfirm;
+  }
+  void SetLoss(StateReason reason, std::string detail);
+  void PublishState();
+
+  const Options options_;
+  const bool has_replay_;
+  StreamSink& sink_;
+  StreamStats stats_;
+
+  Link link_ = Link::kNever;
+  Nanos down_since_{0};
+  bool unverified_ = false;  // connected again and nobody has yet shown that it is the same engine
+
+  // The stream position: everything below `next_` was applied or given up. None: nothing seen yet.
+  std::optional<std::uint64_t> next_;
+  std::optional<Digest> last_digest_;  // of message next_ - 1, when it was applied
+  bool dirty_ = false;                 // something was applied since the last clear
+  bool history_from_start_ = false;    // ... beginning with message 0
+  StateReason loss_ = StateReason::kNone;
+  std::string loss_detail_;
+
+  // The newest live messages of this connection, to tell duplicates, late messages and restarts.
+  std::optional<std::uint64_t> newest_;
+  std::map<std::uint64_t, Digest> recent_;
+
+  std::map<std::uint64_t, std::vector<std::byte>> parked_;
+  std::size_t parked_bytes_ = 0;
+  bool park_overflowed_ = false;
+
+  Purpose purpose_ = Purpose::kNone;
+  std::uint64_t asked_ = 0;
+  std::uint32_t attempt_ = 0;
+  std::uint64_t answers_ = 0;  // of this attempt
+  bool hole_ = false;          // this replay left messages out
+  bool waiting_retry_ = false;
+  bool repeated_ask_ = false;  // an empty answer was asked for once more
+  Nanos replay_deadline_{0};   // of the silence, or of the pause before the next attempt
+  std::optional<Nanos> confirm_at_;
+  std::optional<Nanos> heal_at_;
+  std::optional<Nanos> rebuilt_at_;
+
+  RankState published_state_ = RankState::kBlind;
+  StateReason published_reason_ = StateReason::kNone;
+  std::string published_detail_;
+};
+
+}  // namespace kvr::ingest
