@@ -1,0 +1,53 @@
+#include "cmd/server_main.h"
+
+#include <csignal>
+#include <cstdio>
+
+#include <pthread.h>
+
+#include "base/check.h"
+
+namespace kvr::cmd {
+namespace {
+
+sigset_t BothSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+void SetDisposition(int signal, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  KVR_CHECK(sigaction(signal, &action, nullptr) == 0);
+}
+
+}  // namespace
+
+void AnnounceListener(std::string_view what, std::string_view address_port) {
+  std::printf("listening %.*s %.*s\n", static_cast<int>(what.size()), what.data(),
+              static_cast<int>(address_port.size()), address_port.data());
+  std::fflush(stdout);
+}
+
+StopSignals::StopSignals() {
+  SetDisposition(SIGPIPE, SIG_IGN);
+  // A process started in the background may inherit that they are ignored; an ignored signal is
+  // never delivered to a waiter.
+  SetDisposition(SIGTERM, SIG_DFL);
+  SetDisposition(SIGINT, SIG_DFL);
+  const sigset_t set = BothSignals();
+  KVR_CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
+}
+
+int StopSignals::Wait() {
+  const sigset_t set = BothSignals();
+  int signal = 0;
+  KVR_CHECK(sigwait(&set, &signal) == 0);
+  KVR_CHECK(pthread_sigmask(SIG_UNBLOCK, &set, nullptr) == 0);
+  return signal;
+}
+
+}  // namespace kvr::cmd

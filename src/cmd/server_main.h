@@ -1,0 +1,25 @@
+// What every command that serves does the same way: say where it listens, and end on a signal.
+#pragma once
+
+#include <string_view>
+
+namespace kvr::cmd {
+
+// Prints "listening WHAT ADDRESS:PORT" on stdout and flushes, so that whoever started the process
+// can wait for the line and read the port. Call it once the listener accepts.
+void AnnounceListener(std::string_view what, std::string_view address_port);
+
+// SIGTERM and SIGINT as something to wait for. Construct it in main's thread before any other
+// thread starts: threads inherit that the two are blocked. SIGPIPE is ignored from then on.
+class StopSignals {
+ public:
+  StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  // Blocks until one of them arrives and returns its number. From then on a further one ends the
+  // process at once, so that an impatient operator need not wait for the drain. Once an object.
+  int Wait();
+};
+
+}  // namespace kvr::cmd

@@ -1,0 +1,59 @@
+#include "cmd/server_main.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace kvr::cmd {
+namespace {
+
+TEST(StopSignalsDeathTest, WaitReturnsTheSignal) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    EXPECT_EXIT(
+        {
+          StopSignals signals;
+          ::raise(signal);
+          std::exit(signals.Wait() == signal ? 0 : 1);
+        },
+        ::testing::ExitedWithCode(0), "");
+  }
+}
+
+TEST(StopSignalsDeathTest, ASecondSignalEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        StopSignals signals;
+        ::raise(SIGTERM);
+        signals.Wait();
+        ::raise(SIGINT);
+        std::exit(0);
+      },
+      ::testing::KilledBySignal(SIGINT), "");
+}
+
+TEST(StopSignalsDeathTest, AnIgnoredSignalIsTakenBack) {
+  EXPECT_EXIT(
+      {
+        std::signal(SIGINT, SIG_IGN);
+        StopSignals signals;
+        ::raise(SIGINT);
+        std::exit(signals.Wait() == SIGINT ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+TEST(StopSignalsDeathTest, ThreadsDoNotTakeTheSignalAway) {
+  EXPECT_EXIT(
+      {
+        StopSignals signals;
+        std::jthread other([] { ::kill(::getpid(), SIGTERM); });
+        std::exit(signals.Wait() == SIGTERM ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace kvr::cmd
