@@ -1,0 +1,44 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace kvr::placement {
+
+// Why an engine event does not reach an index. The checks run in the order of the enumerators and
+// the first that fails gives the reason. The names are stable: they label counters and appear in
+// the output of `kvroute decode`.
+enum class DropReason : std::uint8_t {
+  kDecodeError,           // the event's bytes do not fit its type
+  kUnknownEvent,          // a tag we do not know
+  kUnknownOwnership,      // placed by a component we do not know
+  kUnsupportedOwnership,  // placed by a component that is not this worker
+  kIgnoredEvent,          // the producer says that it means nothing
+  kRemoteLocality,        // a copy on another node
+  kUnknownLocality,
+  kUnknownMedium,            // a tier name we do not know; never taken for the device
+  kUnknownKind,              // an attention kind we do not know
+  kNonMainGroup,             // not full attention: no prefix is complete in such a group
+  kUnlearnedGroup,           // a group whose kind was never announced
+  kAmbiguousCacheNamespace,  // under a parent that was stored with two salts
+  kEmptyStore,               // a store or removal without hashes
+  kSelfReferencing,          // a hash twice among the blocks and their parent
+  kBlockSizeMismatch,        // another block size than registered
+  kSparseStore,              // more tokens than the named blocks hold: which they are is unknown
+  kTokensTooShort,           // fewer tokens than one block
+};
+
+inline constexpr std::size_t kDropReasonCount = 17;
+inline constexpr std::array<std::string_view, kDropReasonCount> kDropReasonNames = {
+    "decode_error",    "unknown_event",    "unknown_ownership",   "unsupported_ownership",
+    "ignored_event",   "remote_locality",  "unknown_locality",    "unknown_medium",
+    "unknown_kind",    "non_main_group",   "unlearned_group",     "ambiguous_cache_namespace",
+    "empty_store",     "self_referencing", "block_size_mismatch", "sparse_store",
+    "tokens_too_short"};
+constexpr std::string_view DropReasonName(DropReason reason) {
+  return kDropReasonNames[static_cast<std::size_t>(reason)];
+}
+
+}  // namespace kvr::placement

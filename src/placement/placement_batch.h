@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "model/ids.h"
+#include "model/placement_event.h"
+#include "placement/drop_reason.h"
+#include "wire/decode_error.h"
+
+namespace kvr::placement {
+
+// An engine event that went no further.
+struct DroppedEvent {
+  std::uint32_t index = 0;  // place in the engine's batch
+  DropReason reason = DropReason::kDecodeError;
+  wire::DecodeError error;       // kDecodeError, kUnknownEvent: what and at which byte
+  std::uint32_t block_size = 0;  // kBlockSizeMismatch: the size the event came with
+};
+
+// What one frame of an engine means for an index. Reused from frame to frame: once warm, filling it
+// allocates nothing. The events' spans point into the batch and are valid until it is filled again
+// or destroyed. Not thread-safe; movable.
+struct PlacementBatch {
+  double ts = 0;                         // as the engine sent it
+  std::optional<std::uint32_t> dp_rank;  // as the engine sent it
+  std::vector<PlacementEvent> events;
+  std::vector<std::uint32_t> event_index;  // of each event, its place in the engine's batch
+  std::vector<DroppedEvent> dropped;
+
+  // What the spans point into.
+  std::vector<PlacedBlock> blocks;
+  std::vector<EngineHash> removed;
+
+  void Clear() {
+    ts = 0;
+    dp_rank.reset();
+    events.clear();
+    event_index.clear();
+    dropped.clear();
+    blocks.clear();
+    removed.clear();
+  }
+};
+
+}  // namespace kvr::placement

@@ -1,0 +1,76 @@
+#include "wire/event_batch.h"
+
+#include <algorithm>
+
+namespace kvr::wire {
+namespace {
+
+constexpr std::array<std::string_view, 3> kMainKinds = {"full_attention", "mla_attention",
+                                                        "sink_full_attention"};
+constexpr std::array<std::string_view, 6> kOtherKinds = {
+    "sliding_window",          "sliding_window_mla",     "mamba",
+    "chunked_local_attention", "encoder_only_attention", "cross_attention"};
+
+}  // namespace
+
+void EventBatch::Clear() {
+  ts = 0;
+  dp_rank.reset();
+  events.clear();
+  bad.clear();
+  legacy_layouts = 0;
+  trailing_bytes = 0;
+  hashes.clear();
+  tokens.clear();
+  extra_blocks.clear();
+  extra_keys.clear();
+  mm_blocks.clear();
+  mm_hashes.clear();
+}
+
+EngineEvent& EventBatch::Add(EventType type, std::span<const EngineHash> block_hashes) {
+  EngineEvent& event = events.emplace_back();
+  event.type = type;
+  event.index = static_cast<std::uint32_t>(events.size() - 1);
+  event.hashes = {static_cast<std::uint32_t>(hashes.size()),
+                  static_cast<std::uint32_t>(block_hashes.size())};
+  hashes.insert(hashes.end(), block_hashes.begin(), block_hashes.end());
+  return event;
+}
+
+EngineEvent& EventBatch::AddStored(std::span<const EngineHash> block_hashes,
+                                   std::optional<EngineHash> parent,
+                                   std::span<const TokenId> token_ids, std::uint32_t block_size) {
+  EngineEvent& event = Add(EventType::kStored, block_hashes);
+  event.parent = parent;
+  event.tokens = {static_cast<std::uint32_t>(tokens.size()),
+                  static_cast<std::uint32_t>(token_ids.size())};
+  tokens.insert(tokens.end(), token_ids.begin(), token_ids.end());
+  event.block_size = block_size;
+  return event;
+}
+
+EngineEvent& EventBatch::AddRemoved(std::span<const EngineHash> block_hashes) {
+  return Add(EventType::kRemoved, block_hashes);
+}
+
+EngineEvent& EventBatch::AddCleared() {
+  return Add(EventType::kCleared, {});
+}
+
+GroupKind GroupKindFromName(std::string_view name) {
+  if (std::ranges::find(kMainKinds, name) != kMainKinds.end()) return GroupKind::kMain;
+  if (std::ranges::find(kOtherKinds, name) != kOtherKinds.end()) return GroupKind::kOther;
+  return GroupKind::kUnknown;
+}
+
+Locality LocalityFromName(std::string_view name) {
+  if (name == "LOCAL") return Locality::kLocal;
+  return name == "REMOTE" ? Locality::kRemote : Locality::kUnknown;
+}
+
+Ownership OwnershipFromName(std::string_view name) {
+  return name == "kvcr" ? Ownership::kKvcr : Ownership::kUnknown;
+}
+
+}  // namespace kvr::wire

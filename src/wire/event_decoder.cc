@@ -1,0 +1,246 @@
+#include "wire/event_decoder.h"
+
+#include <limits>
+#include <optional>
+#include <string_view>
+
+#include "wire/event_fields.h"
+#include "wire/msgpack_reader.h"
+
+namespace kvr::wire {
+namespace {
+
+// Reads the pairs of a map event of one type. `schema` may be null: then all but the tag is passed
+// over. `tag` becomes the last tag that the map names.
+bool ReadPairs(FieldContext& context, const EventSchema* schema, std::size_t pairs,
+               std::string_view& tag, EngineEvent& event) {
+  std::uint32_t seen = 0;
+  std::size_t hint = 0;
+  for (std::size_t i = 0; i < pairs; ++i) {
+    std::string_view key;
+    if (!context.in.ReadText(key)) return false;
+    if (key == "type") {
+      if (!context.in.ReadText(tag)) return false;
+      continue;
+    }
+    const Field* field = schema == nullptr ? nullptr : schema->ByKey(key, hint);
+    if (field == nullptr) {
+      if (!context.in.Skip(context.limits.depth_max)) return false;
+      continue;
+    }
+    if (!field->read(context, event)) return false;
+    seen |= schema->Bit(*field);
+  }
+  return schema == nullptr || schema->Complete(seen) ||
+         context.in.Fail(DecodeErrc::kMissingField, context.in.offset());
+}
+
+bool ReadMapEvent(FieldContext& context, EngineEvent& event) {
+  MsgpackReader& in = context.in;
+  const std::size_t start = in.offset();
+  std::size_t pairs = 0;
+  if (!in.ReadMap(pairs)) return false;
+  const std::size_t body = in.offset();
+  std::string_view tag;
+  // Nearly always the tag comes first; else a first pass looks for it.
+  std::string_view first;
+  if (pairs > 0 && in.ReadText(first) && first == "type" && in.ReadText(tag)) {
+    in.Seek(body);
+  } else {
+    in.Seek(body);
+    if (!ReadPairs(context, nullptr, pairs, tag, event)) return false;
+    if (tag.data() == nullptr) return in.Fail(DecodeErrc::kMissingField, start);
+    in.Seek(body);
+  }
+  for (std::string_view last = tag;; tag = last) {  // of two tags the last counts
+    const EventSchema* schema = SchemaByTag(tag);
+    if (schema == nullptr) return in.Fail(DecodeErrc::kUnknownEvent, start);
+    const std::uint32_t index = event.index;
+    event = EngineEvent{};
+    event.type = schema->type;
+    event.index = index;
+    if (!ReadPairs(context, schema, pairs, last, event)) return false;
+    if (last == tag) return true;
+    in.Seek(body);
+  }
+}
+
+bool ReadArrayEvent(FieldContext& context, EngineEvent& event) {
+  MsgpackReader& in = context.in;
+  const std::size_t start = in.offset();
+  std::size_t count = 0;
+  if (!in.ReadArray(count)) return false;
+  if (count == 0) return in.Fail(DecodeErrc::kMissingField, start);
+  std::string_view tag;
+  if (!in.ReadText(tag)) return false;
+  const EventSchema* schema = SchemaByTag(tag);
+  if (schema == nullptr) return in.Fail(DecodeErrc::kUnknownEvent, start);
+  event.type = schema->type;
+  std::uint32_t seen = 0;
+  std::size_t position = 1;
+  for (; position < count && position < schema->tail; ++position) {
+    const Field* field = schema->ByPosition(position);
+    if (!field->read(context, event)) return false;
+    seen |= schema->Bit(*field);
+  }
+  if (!schema->Complete(seen)) return in.Fail(DecodeErrc::kMissingField, in.offset());
+  return ReadTail(context, *schema, count - position, event);
+}
+
+// Sizes of the batch's vectors, to take back what a bad event left in them.
+struct Mark {
+  explicit Mark(const EventBatch& batch)
+      : hashes(batch.hashes.size()),
+        tokens(batch.tokens.size()),
+        extra_blocks(batch.extra_blocks.size()),
+        extra_keys(batch.extra_keys.size()),
+        mm_blocks(batch.mm_blocks.size()),
+        mm_hashes(batch.mm_hashes.size()),
+        legacy_layouts(batch.legacy_layouts) {}
+
+  void Rewind(EventBatch& batch) const {
+    batch.hashes.resize(hashes);
+    batch.tokens.resize(tokens);
+    batch.extra_blocks.resize(extra_blocks);
+    batch.extra_keys.resize(extra_keys);
+    batch.mm_blocks.resize(mm_blocks);
+    batch.mm_hashes.resize(mm_hashes);
+    batch.legacy_layouts = legacy_layouts;
+  }
+
+  std::size_t hashes, tokens, extra_blocks, extra_keys, mm_blocks, mm_hashes;
+  std::uint32_t legacy_layouts;
+};
+
+// False only when the bytes of the event have no end.
+bool ReadEvent(FieldContext& context, std::uint32_t index) {
+  MsgpackReader& in = context.in;
+  const std::size_t start = in.offset();
+  const Mark mark(context.batch);
+  EngineEvent& event = context.batch.events.emplace_back();
+  event.index = index;
+  MsgpackItem head;
+  if (!in.Read(head)) return false;
+  in.Seek(start);
+  bool good = false;
+  if (head.kind == MsgpackItem::Kind::kMap) {
+    good = ReadMapEvent(context, event);
+  } else if (head.kind == MsgpackItem::Kind::kArray) {
+    good = ReadArrayEvent(context, event);
+  } else {
+    in.Fail(DecodeErrc::kWrongType, start);
+  }
+  if (good) return true;
+  context.batch.bad.push_back(BadEvent{index, in.error()});
+  context.batch.events.pop_back();
+  mark.Rewind(context.batch);
+  in.Seek(start);
+  return in.SkipAnyDepth();
+}
+
+bool ReadEvents(FieldContext& context) {
+  EventBatch& batch = context.batch;
+  batch.events.clear();
+  batch.bad.clear();
+  const std::size_t start = context.in.offset();
+  std::size_t count = 0;
+  if (!context.in.ReadArray(count)) return false;
+  if (count > context.limits.events_max) return context.in.Fail(DecodeErrc::kOverLimit, start);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!ReadEvent(context, static_cast<std::uint32_t>(i))) return false;
+  }
+  return true;
+}
+
+bool ReadTimestamp(MsgpackReader& in, double& ts) {
+  const std::size_t start = in.offset();
+  MsgpackItem item;
+  if (!in.Read(item)) return false;
+  if (item.kind == MsgpackItem::Kind::kFloat) {
+    ts = item.real;
+  } else if (item.kind == MsgpackItem::Kind::kUint) {
+    ts = static_cast<double>(item.number);
+  } else if (item.kind == MsgpackItem::Kind::kInt) {
+    ts = static_cast<double>(static_cast<std::int64_t>(item.number));
+  } else {
+    return in.Fail(DecodeErrc::kWrongType, start);
+  }
+  return true;
+}
+
+// The wire has a signed number; a negative one is no rank.
+bool ReadRank(MsgpackReader& in, std::optional<std::uint32_t>& rank) {
+  const std::size_t start = in.offset();
+  MsgpackItem item;
+  if (!in.Read(item)) return false;
+  rank.reset();
+  if (item.kind == MsgpackItem::Kind::kNil) return true;
+  if (!item.is_integer()) return in.Fail(DecodeErrc::kWrongType, start);
+  if (item.kind == MsgpackItem::Kind::kInt ||
+      item.number > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max())) {
+    return in.Fail(DecodeErrc::kOutOfRange, start);
+  }
+  rank = static_cast<std::uint32_t>(item.number);
+  return true;
+}
+
+bool ReadArrayBatch(FieldContext& context, std::size_t count) {
+  MsgpackReader& in = context.in;
+  if (count < 2) return in.Fail(DecodeErrc::kMissingField, 0);
+  if (!ReadTimestamp(in, context.batch.ts) || !ReadEvents(context)) return false;
+  if (count > 2 && !ReadRank(in, context.batch.dp_rank)) return false;
+  for (std::size_t i = 3; i < count; ++i) {
+    if (!in.SkipAnyDepth()) return false;
+  }
+  return true;
+}
+
+bool ReadMapBatch(FieldContext& context, std::size_t pairs) {
+  MsgpackReader& in = context.in;
+  bool has_ts = false;
+  bool has_events = false;
+  for (std::size_t i = 0; i < pairs; ++i) {
+    std::string_view key;
+    if (!in.ReadText(key)) return false;
+    bool good = true;
+    if (key == "ts") {
+      good = has_ts = ReadTimestamp(in, context.batch.ts);
+    } else if (key == "events") {
+      good = has_events = ReadEvents(context);
+    } else if (key == "data_parallel_rank" || key == "dp_rank") {
+      good = ReadRank(in, context.batch.dp_rank);
+    } else {
+      good = in.SkipAnyDepth();
+    }
+    if (!good) return false;
+  }
+  return (has_ts && has_events) || in.Fail(DecodeErrc::kMissingField, in.offset());
+}
+
+bool ReadBatch(FieldContext& context) {
+  MsgpackReader& in = context.in;
+  if (in.left() > context.limits.payload_bytes_max) return in.Fail(DecodeErrc::kOverLimit, 0);
+  MsgpackItem head;
+  if (!in.Read(head)) return false;
+  const auto count = static_cast<std::size_t>(head.number);
+  if (head.kind == MsgpackItem::Kind::kArray) return ReadArrayBatch(context, count);
+  if (head.kind == MsgpackItem::Kind::kMap) return ReadMapBatch(context, count);
+  return in.Fail(DecodeErrc::kWrongType, 0);
+}
+
+}  // namespace
+
+Result<void, DecodeError> DecodeEventBatch(std::span<const std::byte> payload,
+                                           const DecodeLimits& limits, EventBatch& batch) {
+  batch.Clear();
+  MsgpackReader in(payload);
+  FieldContext context{in, batch, limits};
+  if (!ReadBatch(context)) {
+    batch.Clear();
+    return tl::make_unexpected(in.error());
+  }
+  batch.trailing_bytes = in.left();
+  return {};
+}
+
+}  // namespace kvr::wire

@@ -1,0 +1,38 @@
+// Engine event batches in MessagePack, from bytes to values.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/result.h"
+#include "wire/decode_error.h"
+#include "wire/event_batch.h"
+
+namespace kvr::wire {
+
+// Ceilings that hold whatever the peer sends. The first two refuse the batch; an event that would
+// cross one of the others is refused alone.
+struct DecodeLimits {
+  std::size_t payload_bytes_max = std::size_t{64} << 20;
+  std::size_t events_max = 65'536;
+  // Per batch. vLLM flushes once a step, so a real batch stays below a hundredth of these.
+  std::size_t blocks_max = std::size_t{1} << 20;
+  std::size_t tokens_max = std::size_t{1} << 23;
+  std::size_t extra_keys_max = std::size_t{1} << 18;  // keys, and multimodal objects
+  // Nesting of values we do not know.
+  std::size_t depth_max = 16;
+};
+
+// Decodes one event batch, as engines publish it, into `batch`, reusing its capacity.
+//
+// The batch may be an array or a map, and so may each event, in any mixture; fields we do not know
+// are skipped, so a newer engine stays readable. An event that cannot be decoded costs only itself
+// and is listed in `batch.bad`. An error is returned only when the batch around the events is
+// wrong, or the bytes are no MessagePack at all; `batch` is then empty.
+//
+// Pure: no I/O, no log, no state between calls. No payload makes it throw or read out of bounds.
+// The batch's views borrow from `payload`.
+Result<void, DecodeError> DecodeEventBatch(std::span<const std::byte> payload,
+                                           const DecodeLimits& limits, EventBatch& batch);
+
+}  // namespace kvr::wire

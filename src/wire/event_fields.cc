@@ -1,0 +1,547 @@
+#include "wire/event_fields.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+
+#include "wire/medium.h"
+
+namespace kvr::wire {
+namespace {
+
+using Kind = MsgpackItem::Kind;
+
+std::uint32_t Size32(std::size_t size) {
+  return static_cast<std::uint32_t>(size);  // below DecodeLimits::payload_bytes_max
+}
+
+// An integer by its 64 bits, whatever its sign; a digest by its last 8 bytes, big-endian, which is
+// what an engine that sends integers makes of the same digest.
+bool HashOf(MsgpackReader& in, const MsgpackItem& item, std::size_t at, EngineHash& hash) {
+  if (item.is_integer()) {
+    hash = EngineHash{item.number};
+    return true;
+  }
+  if (item.kind != Kind::kBin) return in.Fail(DecodeErrc::kWrongType, at);
+  if (item.bytes.empty()) return in.Fail(DecodeErrc::kOutOfRange, at);
+  std::uint64_t value = 0;
+  for (const char c : item.bytes)
+    value = value << 8 | static_cast<unsigned char>(c);
+  hash = EngineHash{value};
+  return true;
+}
+
+bool ReadHashes(FieldContext& context, EngineEvent& event) {
+  MsgpackReader& in = context.in;
+  auto& hashes = context.batch.hashes;
+  std::size_t count = 0;
+  const std::size_t start = in.offset();
+  if (!in.ReadArray(count)) return false;
+  if (hashes.size() + count > context.limits.blocks_max) {
+    return in.Fail(DecodeErrc::kOverLimit, start);
+  }
+  event.hashes = {Size32(hashes.size()), Size32(count)};
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t at = in.offset();
+    MsgpackItem item;
+    if (!in.Read(item) || !HashOf(in, item, at, hashes.emplace_back())) return false;
+  }
+  return true;
+}
+
+bool ReadParent(FieldContext& context, EngineEvent& event) {
+  const std::size_t at = context.in.offset();
+  MsgpackItem item;
+  event.parent.reset();
+  if (!context.in.Read(item)) return false;
+  return item.kind == Kind::kNil || HashOf(context.in, item, at, event.parent.emplace());
+}
+
+// Pairs of neighbours: [[1,2],[2,3]] are the tokens 1, 2, 3.
+bool ReadBigrams(MsgpackReader& in, std::span<TokenId> tokens) {
+  for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+    const std::size_t at = in.offset();
+    std::size_t width = 0;
+    if (!in.ReadArray(width)) return false;
+    if (width != 2) return in.Fail(DecodeErrc::kWrongType, at);
+    if (!in.ReadU32(tokens[i]) || !in.ReadU32(tokens[i + 1])) return false;
+  }
+  return true;
+}
+
+bool ReadTokens(FieldContext& context, EngineEvent& event) {
+  MsgpackReader& in = context.in;
+  auto& tokens = context.batch.tokens;
+  const std::size_t start = in.offset();
+  event.eagle = false;
+  event.tokens = {Size32(tokens.size()), 0};
+  MsgpackItem head;
+  if (!in.Read(head)) return false;
+  if (head.kind == Kind::kNil) return true;  // a producer that knows hashes only
+  if (head.kind != Kind::kArray) return in.Fail(DecodeErrc::kWrongType, start);
+  auto count = static_cast<std::size_t>(head.number);
+  if (count == 0) return true;
+  const std::size_t first = in.offset();
+  if (!in.Read(head)) return false;
+  in.Seek(first);
+  event.eagle = head.kind == Kind::kArray;
+  if (event.eagle) ++count;
+  if (tokens.size() + count > context.limits.tokens_max) {
+    return in.Fail(DecodeErrc::kOverLimit, start);
+  }
+  event.tokens.count = Size32(count);
+  tokens.resize(tokens.size() + count);
+  const auto room = std::span(tokens).last(count);
+  if (event.eagle) return ReadBigrams(in, room);
+  for (TokenId& token : room) {
+    if (!in.ReadU32(token)) return false;
+  }
+  return true;
+}
+
+bool ReadBlockSize(FieldContext& context, EngineEvent& event) {
+  const std::size_t start = context.in.offset();
+  MsgpackItem item;
+  if (!context.in.Read(item)) return false;
+  event.block_size = 0;
+  if (item.kind == Kind::kNil) return true;  // as 0: the store names blocks without content
+  context.in.Seek(start);
+  return context.in.ReadU32(event.block_size);
+}
+
+// Any value passes: only its presence matters, and its value to those who repeat it.
+bool ReadLoraId(FieldContext& context, EngineEvent& event) {
+  const std::size_t start = context.in.offset();
+  MsgpackItem item;
+  if (!context.in.Read(item)) return false;
+  event.lora_id.reset();
+  if (item.is_integer()) event.lora_id = item.number;
+  if (item.kind != Kind::kArray && item.kind != Kind::kMap) return true;
+  context.in.Seek(start);
+  return context.in.Skip(context.limits.depth_max);
+}
+
+bool ReadTextOrNil(MsgpackReader& in, std::string_view& text) {
+  std::optional<std::string_view> value;
+  if (!in.ReadOptionalText(value)) return false;
+  text = value.value_or(std::string_view());
+  return true;
+}
+
+bool ReadMedium(FieldContext& context, EngineEvent& event) {
+  return ReadTextOrNil(context.in, event.medium);
+}
+
+bool ReadLoraName(FieldContext& context, EngineEvent& event) {
+  return ReadTextOrNil(context.in, event.lora_name);
+}
+
+bool ReadCacheSalt(FieldContext& context, EngineEvent& event) {
+  return context.in.ReadOptionalText(event.cache_salt);
+}
+
+bool ReadSessionId(FieldContext& context, EngineEvent& event) {
+  return ReadTextOrNil(context.in, event.session_id);
+}
+
+// {cache_salt, session_id, ...} in the place of the LoRA name.
+bool ReadMetadata(FieldContext& context, EngineEvent& event) {
+  std::size_t pairs = 0;
+  if (!context.in.ReadMap(pairs)) return false;
+  for (std::size_t i = 0; i < pairs; ++i) {
+    std::string_view key;
+    if (!context.in.ReadText(key)) return false;
+    bool good = false;
+    if (key == "cache_salt") {
+      good = ReadCacheSalt(context, event);
+    } else if (key == "session_id") {
+      good = ReadSessionId(context, event);
+    } else if (key == "lora_name") {
+      good = ReadLoraName(context, event);
+    } else {
+      good = context.in.Skip(context.limits.depth_max);
+    }
+    if (!good) return false;
+  }
+  return true;
+}
+
+// Position 7 has had three meanings: the LoRA name, a map of metadata, a list of component names.
+bool ReadNameOrMetadata(FieldContext& context, EngineEvent& event) {
+  MsgpackReader& in = context.in;
+  const std::size_t start = in.offset();
+  MsgpackItem head;
+  if (!in.Read(head)) return false;
+  in.Seek(start);
+  if (head.kind == Kind::kMap) return ReadMetadata(context, event);
+  if (head.kind == Kind::kArray) return in.Skip(context.limits.depth_max);
+  return ReadLoraName(context, event);
+}
+
+bool ReadExtraKey(FieldContext& context, ExtraKey& key) {
+  MsgpackReader& in = context.in;
+  const std::size_t start = in.offset();
+  MsgpackItem item;
+  if (!in.Read(item)) return false;
+  key.kind = ExtraKey::Kind::kOther;
+  if (item.kind == Kind::kString) {
+    if (!IsUtf8(item.bytes)) return in.Fail(DecodeErrc::kBadText, start);
+    key.kind = ExtraKey::Kind::kText;
+    key.text = item.bytes;
+  } else if (item.kind == Kind::kBin) {
+    key.kind = IsUtf8(item.bytes) ? ExtraKey::Kind::kText : ExtraKey::Kind::kBytes;
+    key.text = item.bytes;
+  } else if (item.kind == Kind::kArray && item.number == 2) {
+    MsgpackItem name;
+    MsgpackItem place;
+    if (!in.Read(name) || !in.Read(place)) return false;
+    if (name.kind == Kind::kString && IsUtf8(name.bytes) && place.is_integer()) {
+      key.kind = ExtraKey::Kind::kTextOffset;
+      key.text = name.bytes;
+    }
+  }
+  if (key.kind == ExtraKey::Kind::kOther) {
+    in.Seek(start);
+    if (!in.Skip(context.limits.depth_max)) return false;
+  }
+  key.raw = in.Since(start);
+  return true;
+}
+
+// The list of one block: nil, or keys.
+bool ReadBlockKeys(FieldContext& context, Slice& keys) {
+  MsgpackReader& in = context.in;
+  auto& all = context.batch.extra_keys;
+  const std::size_t start = in.offset();
+  MsgpackItem head;
+  if (!in.Read(head)) return false;
+  keys = {Size32(all.size()), 0};
+  if (head.kind == Kind::kNil) return true;
+  if (head.kind != Kind::kArray) return in.Fail(DecodeErrc::kWrongType, start);
+  if (all.size() + head.number > context.limits.extra_keys_max) {
+    return in.Fail(DecodeErrc::kOverLimit, start);
+  }
+  keys.count = static_cast<std::uint32_t>(head.number);
+  for (std::uint32_t i = 0; i < keys.count; ++i) {
+    if (!ReadExtraKey(context, all.emplace_back())) return false;
+  }
+  return true;
+}
+
+// A list with one entry a block, or nil; `read` takes the entry.
+template <typename ReadEntry>
+bool ReadPerBlock(FieldContext& context, std::vector<Slice>& entries, Slice& slice, bool& present,
+                  ReadEntry read) {
+  MsgpackReader& in = context.in;
+  const std::size_t start = in.offset();
+  MsgpackItem head;
+  if (!in.Read(head)) return false;
+  slice = {Size32(entries.size()), 0};
+  present = head.kind != Kind::kNil;
+  if (!present) return true;
+  if (head.kind != Kind::kArray) return in.Fail(DecodeErrc::kWrongType, start);
+  if (entries.size() + head.number > context.limits.blocks_max) {
+    return in.Fail(DecodeErrc::kOverLimit, start);
+  }
+  slice.count = static_cast<std::uint32_t>(head.number);
+  for (std::uint32_t i = 0; i < slice.count; ++i) {
+    if (!read(context, entries.emplace_back())) return false;
+  }
+  return true;
+}
+
+bool ReadExtraKeys(FieldContext& context, EngineEvent& event) {
+  bool present = false;
+  return ReadPerBlock(context, context.batch.extra_blocks, event.extra_blocks, present,
+                      ReadBlockKeys);
+}
+
+// {mm_hash, offsets}
+bool ReadMmObject(FieldContext& context, std::uint64_t& hash) {
+  MsgpackReader& in = context.in;
+  const std::size_t start = in.offset();
+  std::size_t pairs = 0;
+  if (!in.ReadMap(pairs)) return false;
+  bool found = false;
+  for (std::size_t i = 0; i < pairs; ++i) {
+    std::string_view key;
+    if (!in.ReadText(key)) return false;
+    if (key != "mm_hash") {
+      if (!in.Skip(context.limits.depth_max)) return false;
+      continue;
+    }
+    const std::size_t at = in.offset();
+    MsgpackItem item;
+    if (!in.Read(item)) return false;
+    if (!item.is_integer()) return in.Fail(DecodeErrc::kWrongType, at);
+    hash = item.number;
+    found = true;
+  }
+  return found || in.Fail(DecodeErrc::kMissingField, start);
+}
+
+// {mm_objects: [...]}, or nil
+bool ReadMmInfo(FieldContext& context, Slice& objects) {
+  MsgpackReader& in = context.in;
+  auto& all = context.batch.mm_hashes;
+  const std::size_t start = in.offset();
+  MsgpackItem head;
+  if (!in.Read(head)) return false;
+  objects = {Size32(all.size()), 0};
+  if (head.kind == Kind::kNil) return true;
+  if (head.kind != Kind::kMap) return in.Fail(DecodeErrc::kWrongType, start);
+  bool found = false;
+  for (std::uint64_t i = 0; i < head.number; ++i) {
+    std::string_view key;
+    if (!in.ReadText(key)) return false;
+    if (key != "mm_objects") {
+      if (!in.Skip(context.limits.depth_max)) return false;
+      continue;
+    }
+    std::size_t count = 0;
+    if (!in.ReadArray(count)) return false;
+    if (all.size() + count > context.limits.extra_keys_max) {
+      return in.Fail(DecodeErrc::kOverLimit, start);
+    }
+    objects = {Size32(all.size()), Size32(count)};
+    for (std::size_t k = 0; k < count; ++k) {
+      if (!ReadMmObject(context, all.emplace_back())) return false;
+    }
+    found = true;
+  }
+  return found || in.Fail(DecodeErrc::kMissingField, start);
+}
+
+bool ReadMmInfos(FieldContext& context, EngineEvent& event) {
+  return ReadPerBlock(context, context.batch.mm_blocks, event.mm_blocks, event.has_mm_infos,
+                      ReadMmInfo);
+}
+
+bool ReadU32OrNil(MsgpackReader& in, std::optional<std::uint32_t>& value) {
+  const std::size_t start = in.offset();
+  MsgpackItem item;
+  if (!in.Read(item)) return false;
+  value.reset();
+  if (item.kind == Kind::kNil) return true;
+  in.Seek(start);
+  return in.ReadU32(value.emplace());
+}
+
+bool ReadGroup(FieldContext& context, EngineEvent& event) {
+  return ReadU32OrNil(context.in, event.group);
+}
+
+bool ReadWindow(FieldContext& context, EngineEvent& event) {
+  return ReadU32OrNil(context.in, event.window);
+}
+
+bool ReadKind(FieldContext& context, EngineEvent& event) {
+  std::optional<std::string_view> name;
+  if (!context.in.ReadOptionalText(name)) return false;
+  event.kind_name = name.value_or(std::string_view());
+  event.kind = name ? GroupKindFromName(*name) : GroupKind::kAbsent;
+  return true;
+}
+
+bool ReadLocality(FieldContext& context, EngineEvent& event) {
+  const std::size_t start = context.in.offset();
+  MsgpackItem item;
+  if (!context.in.Read(item)) return false;
+  context.in.Seek(start);
+  event.locality_name = {};
+  if (item.kind == Kind::kString) {
+    if (!context.in.ReadText(event.locality_name)) return false;
+    event.locality = LocalityFromName(event.locality_name);
+    return true;
+  }
+  event.locality = item.kind == Kind::kNil ? Locality::kAbsent : Locality::kUnknown;
+  return context.in.Skip(context.limits.depth_max);
+}
+
+bool ReadOwnership(FieldContext& context, EngineEvent& event) {
+  std::optional<std::string_view> name;
+  if (!context.in.ReadOptionalText(name)) return false;
+  event.ownership_name = name.value_or(std::string_view());
+  event.ownership = name ? OwnershipFromName(*name) : Ownership::kFramework;
+  return true;
+}
+
+// A positional clear may name an owner. A medium in its place says which pool emptied; the clear is
+// for all tiers all the same, which forgets too much rather than too little.
+bool ReadClearOwnership(FieldContext& context, EngineEvent& event) {
+  if (!ReadOwnership(context, event)) return false;
+  if (event.ownership == Ownership::kUnknown && TierFromMedium(event.ownership_name)) {
+    event.ownership = Ownership::kFramework;
+    event.ownership_name = {};
+  }
+  return true;
+}
+
+constexpr std::array<Field, 18> kStoredFields = {{
+    {"block_hashes", 1, true, ReadHashes},
+    {"parent_block_hash", 2, false, ReadParent},
+    {"token_ids", 3, true, ReadTokens},
+    {"block_size", 4, true, ReadBlockSize},
+    {"lora_id", 5, false, ReadLoraId},
+    {"medium", 6, false, ReadMedium},
+    {"lora_name", kNoPosition, false, ReadLoraName},
+    {"", 7, false, ReadNameOrMetadata},
+    {"extra_keys", 8, false, ReadExtraKeys},
+    {"group_idx", 9, false, ReadGroup},
+    {"kv_cache_spec_kind", 10, false, ReadKind},
+    {"kv_cache_spec_sliding_window", 11, false, ReadWindow},
+    {"locality", 12, false, ReadLocality},
+    {"ownership", 13, false, ReadOwnership},
+    {"source_kind", kNoPosition, false, ReadOwnership},  // what ownership was called at first
+    {"session_id", kNoPosition, false, ReadSessionId},
+    {"cache_salt", kNoPosition, false, ReadCacheSalt},
+    {"block_mm_infos", kNoPosition, false, ReadMmInfos},
+}};
+
+constexpr std::array<Field, 9> kRemovedFields = {{
+    {"block_hashes", 1, true, ReadHashes},
+    {"medium", 2, false, ReadMedium},
+    {"group_idx", 3, false, ReadGroup},
+    {"kv_cache_spec_kind", 4, false, ReadKind},
+    {"kv_cache_spec_sliding_window", 5, false, ReadWindow},
+    {"locality", 6, false, ReadLocality},
+    {"ownership", 7, false, ReadOwnership},
+    {"source_kind", kNoPosition, false, ReadOwnership},
+    {"session_id", kNoPosition, false, ReadSessionId},
+}};
+
+constexpr std::array<Field, 3> kClearedFields = {{
+    {"ownership", kNoPosition, false, ReadOwnership},
+    {"source_kind", kNoPosition, false, ReadOwnership},
+    {"", 1, false, ReadClearOwnership},
+}};
+
+constexpr std::uint32_t RequiredBits(std::span<const Field> fields) {
+  std::uint32_t bits = 0;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (fields[i].required) bits |= std::uint32_t{1} << i;
+  }
+  return bits;
+}
+
+// A tail begins after the fields whose places never moved.
+constexpr std::array<EventSchema, 4> kSchemas = {{
+    {"BlockStored", EventType::kStored, kStoredFields, 9, RequiredBits(kStoredFields)},
+    {"BlockRemoved", EventType::kRemoved, kRemovedFields, 3, RequiredBits(kRemovedFields)},
+    {"AllBlocksCleared", EventType::kCleared, kClearedFields, 2, 0},
+    {"Ignored", EventType::kIgnored, {}, 1, 0},
+}};
+
+constexpr std::size_t kTailMax = 5;
+
+struct TailSlot {
+  std::size_t offset = 0;
+  Kind kind = Kind::kNil;
+  bool u32 = false;
+};
+
+// Whether each slot could be what the fixed places say: number, text, number, text, text; or nil.
+bool FitsPlaces(std::span<const TailSlot> slots) {
+  static constexpr std::array<bool, kTailMax> kNumber = {true, false, true, false, false};
+  if (slots.size() < 4) return false;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].kind == Kind::kNil) continue;
+    if (kNumber[i] ? !slots[i].u32 : slots[i].kind != Kind::kString) return false;
+  }
+  return true;
+}
+
+// A lone number in the fourth place is where one producer counts tokens, and names no group.
+bool IsTokenOffset(std::span<const TailSlot> slots, std::size_t i) {
+  return i == 3 && std::all_of(slots.begin(), slots.begin() + 3,
+                               [](const TailSlot& slot) { return slot.kind == Kind::kNil; });
+}
+
+bool ReadTailByType(FieldContext& context, std::span<const TailSlot> slots, EngineEvent& event) {
+  MsgpackReader& in = context.in;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    in.Seek(slots[i].offset);
+    if (slots[i].u32 && !IsTokenOffset(slots, i)) {
+      std::optional<std::uint32_t>& number = event.group ? event.window : event.group;
+      if (!number && !ReadU32OrNil(in, number)) return false;
+    } else if (slots[i].kind == Kind::kString) {
+      if (!ReadKind(context, event)) return false;
+    } else if (slots[i].kind == Kind::kArray && event.type == EventType::kStored) {
+      const std::size_t blocks = context.batch.mm_blocks.size();
+      const std::size_t hashes = context.batch.mm_hashes.size();
+      const Slice before = event.mm_blocks;
+      const bool had = event.has_mm_infos;
+      if (!ReadMmInfos(context, event)) {  // some other list
+        context.batch.mm_blocks.resize(blocks);
+        context.batch.mm_hashes.resize(hashes);
+        event.mm_blocks = before;
+        event.has_mm_infos = had;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+const Field* EventSchema::ByKey(std::string_view key, std::size_t& hint) const {
+  for (std::size_t n = 0; n < fields.size(); ++n) {
+    const std::size_t i = hint + n < fields.size() ? hint + n : hint + n - fields.size();
+    if (fields[i].key == key && !key.empty()) {
+      hint = i + 1 < fields.size() ? i + 1 : 0;
+      return &fields[i];
+    }
+  }
+  return nullptr;
+}
+
+const Field* EventSchema::ByPosition(std::size_t position) const {
+  for (const Field& field : fields) {
+    if (field.position == position) return &field;
+  }
+  return nullptr;
+}
+
+const EventSchema* SchemaByTag(std::string_view tag) {
+  for (const EventSchema& schema : kSchemas) {
+    if (schema.tag == tag) return &schema;
+  }
+  return nullptr;
+}
+
+bool ReadTail(FieldContext& context, const EventSchema& schema, std::size_t count,
+              EngineEvent& event) {
+  MsgpackReader& in = context.in;
+  std::array<TailSlot, kTailMax> room;
+  const bool meaningful = event.type == EventType::kStored || event.type == EventType::kRemoved;
+  const std::size_t used = meaningful ? std::min(count, kTailMax) : 0;
+  const auto slots = std::span(room).first(used);
+  for (TailSlot& slot : slots) {
+    slot.offset = in.offset();
+    MsgpackItem head;
+    if (!in.Read(head)) return false;
+    slot.kind = head.kind;
+    slot.u32 = head.kind == Kind::kUint && head.number <= std::numeric_limits<std::uint32_t>::max();
+    in.Seek(slot.offset);
+    if (!in.Skip(context.limits.depth_max)) return false;
+  }
+  for (std::size_t i = used; i < count; ++i) {
+    if (!in.Skip(context.limits.depth_max)) return false;
+  }
+  if (slots.empty()) return true;
+  const std::size_t end = in.offset();
+  if (FitsPlaces(slots)) {
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      in.Seek(slots[i].offset);
+      if (!schema.ByPosition(schema.tail + i)->read(context, event)) return false;
+    }
+  } else {
+    ++context.batch.legacy_layouts;
+    if (!ReadTailByType(context, slots, event)) return false;
+  }
+  in.Seek(end);
+  return true;
+}
+
+}  // namespace kvr::wire

@@ -1,0 +1,240 @@
+#include "wire/msgpack_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <limits>
+
+#include <simdjson.h>
+
+namespace kvr::wire {
+namespace {
+
+constexpr std::size_t kDepthCap = 64;
+
+std::int64_t SignExtend(std::uint64_t value, std::size_t width) {
+  const auto shift = static_cast<unsigned>(64 - 8 * width);
+  return static_cast<std::int64_t>(value << shift) >> shift;
+}
+
+}  // namespace
+
+bool IsUtf8(std::string_view text) {
+  const bool ascii = std::all_of(text.begin(), text.end(),
+                                 [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  return ascii || simdjson::validate_utf8(text.data(), text.size());
+}
+
+std::string_view MsgpackReader::Since(std::size_t from) const {
+  return {reinterpret_cast<const char*>(begin_ + from), offset() - from};
+}
+
+bool MsgpackReader::ReadBig(std::size_t width, std::uint64_t& value) {
+  if (left() < width) return Fail(DecodeErrc::kTruncated, offset());
+  value = 0;
+  for (std::size_t i = 0; i < width; ++i)
+    value = value << 8 | *at_++;
+  return true;
+}
+
+bool MsgpackReader::ReadBytes(MsgpackItem& item, Kind kind, std::uint64_t size) {
+  if (size > left()) return Fail(DecodeErrc::kTruncated, offset());
+  item.kind = kind;
+  item.bytes = {reinterpret_cast<const char*>(at_), static_cast<std::size_t>(size)};
+  at_ += size;
+  return true;
+}
+
+// A size of `width` bytes, and for strings and bins the content after it.
+bool MsgpackReader::ReadSized(MsgpackItem& item, Kind kind, std::size_t width) {
+  if (!ReadBig(width, item.number)) return false;
+  if (kind == Kind::kString || kind == Kind::kBin) return ReadBytes(item, kind, item.number);
+  if (kind == Kind::kExt) return ReadBytes(item, kind, item.number + 1);
+  item.kind = kind;
+  // Every element takes a byte at least, so a larger count is a lie.
+  const std::uint64_t fewest = kind == Kind::kMap ? item.number * 2 : item.number;
+  return fewest <= left() || Fail(DecodeErrc::kTruncated, offset());
+}
+
+bool MsgpackReader::Read(MsgpackItem& item) {
+  const std::size_t start = offset();
+  if (at_ == end_) return Fail(DecodeErrc::kTruncated, start);
+  const unsigned char head = *at_++;
+  const auto integer = [&](std::size_t width, bool is_signed) {
+    if (!ReadBig(width, item.number)) return false;
+    const std::int64_t value = is_signed ? SignExtend(item.number, width) : 0;
+    item.kind = value < 0 ? Kind::kInt : Kind::kUint;
+    if (is_signed) item.number = static_cast<std::uint64_t>(value);
+    return true;
+  };
+  const auto small = [&](Kind kind, std::uint64_t count) {
+    item.kind = kind;
+    item.number = count;
+    const std::uint64_t fewest = kind == Kind::kMap ? count * 2 : count;
+    return fewest <= left() || Fail(DecodeErrc::kTruncated, offset());
+  };
+  if (head < 0x80) {
+    item.kind = Kind::kUint;
+    item.number = head;
+    return true;
+  }
+  if (head >= 0xe0) {
+    item.kind = Kind::kInt;
+    item.number = static_cast<std::uint64_t>(std::int64_t{head} - 256);
+    return true;
+  }
+  if (head < 0x90) return small(Kind::kMap, head & 0x0fu);
+  if (head < 0xa0) return small(Kind::kArray, head & 0x0fu);
+  if (head < 0xc0) return ReadBytes(item, Kind::kString, head & 0x1fu);
+  switch (head) {
+    case 0xc0:
+      item.kind = Kind::kNil;
+      return true;
+    case 0xc2:
+    case 0xc3:
+      item.kind = Kind::kBool;
+      item.number = head & 1u;
+      return true;
+    case 0xc4:
+    case 0xc5:
+    case 0xc6:
+      return ReadSized(item, Kind::kBin, std::size_t{1} << (head - 0xc4));
+    case 0xc7:
+    case 0xc8:
+    case 0xc9:
+      return ReadSized(item, Kind::kExt, std::size_t{1} << (head - 0xc7));
+    case 0xca:
+      if (!ReadBig(4, item.number)) return false;
+      item.kind = Kind::kFloat;
+      item.real =
+          static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(item.number)));
+      return true;
+    case 0xcb:
+      if (!ReadBig(8, item.number)) return false;
+      item.kind = Kind::kFloat;
+      item.real = std::bit_cast<double>(item.number);
+      return true;
+    case 0xcc:
+    case 0xcd:
+    case 0xce:
+    case 0xcf:
+      return integer(std::size_t{1} << (head - 0xcc), false);
+    case 0xd0:
+    case 0xd1:
+    case 0xd2:
+    case 0xd3:
+      return integer(std::size_t{1} << (head - 0xd0), true);
+    case 0xd4:
+    case 0xd5:
+    case 0xd6:
+    case 0xd7:
+    case 0xd8:
+      return ReadBytes(item, Kind::kExt, (std::uint64_t{1} << (head - 0xd4)) + 1);
+    case 0xd9:
+    case 0xda:
+    case 0xdb:
+      return ReadSized(item, Kind::kString, std::size_t{1} << (head - 0xd9));
+    case 0xdc:
+    case 0xdd:
+      return ReadSized(item, Kind::kArray, std::size_t{2} << (head - 0xdc));
+    case 0xde:
+    case 0xdf:
+      return ReadSized(item, Kind::kMap, std::size_t{2} << (head - 0xde));
+    default:
+      return Fail(DecodeErrc::kNotMsgpack, start);
+  }
+}
+
+bool MsgpackReader::ReadArray(std::size_t& count) {
+  const std::size_t start = offset();
+  MsgpackItem item;
+  if (!Read(item)) return false;
+  count = static_cast<std::size_t>(item.number);
+  return item.kind == Kind::kArray || Fail(DecodeErrc::kWrongType, start);
+}
+
+bool MsgpackReader::ReadMap(std::size_t& pairs) {
+  const std::size_t start = offset();
+  MsgpackItem item;
+  if (!Read(item)) return false;
+  pairs = static_cast<std::size_t>(item.number);
+  return item.kind == Kind::kMap || Fail(DecodeErrc::kWrongType, start);
+}
+
+bool MsgpackReader::ReadText(std::string_view& text) {
+  const std::size_t start = offset();
+  MsgpackItem item;
+  if (!Read(item)) return false;
+  if (item.kind != Kind::kString) return Fail(DecodeErrc::kWrongType, start);
+  text = item.bytes;
+  return IsUtf8(text) || Fail(DecodeErrc::kBadText, start);
+}
+
+bool MsgpackReader::ReadOptionalText(std::optional<std::string_view>& text) {
+  if (at_ != end_ && *at_ == 0xc0) {
+    ++at_;
+    text.reset();
+    return true;
+  }
+  return ReadText(text.emplace());
+}
+
+bool MsgpackReader::ReadWideU32(std::uint32_t& value) {
+  // The three widths that token ids come in.
+  if (left() >= 5 && *at_ == 0xce) {
+    value = std::uint32_t{at_[1]} << 24 | std::uint32_t{at_[2]} << 16 | std::uint32_t{at_[3]} << 8 |
+            std::uint32_t{at_[4]};
+    at_ += 5;
+    return true;
+  }
+  if (left() >= 3 && *at_ == 0xcd) {
+    value = std::uint32_t{at_[1]} << 8 | std::uint32_t{at_[2]};
+    at_ += 3;
+    return true;
+  }
+  const std::size_t start = offset();
+  MsgpackItem item;
+  if (!Read(item)) return false;
+  if (!item.is_integer()) return Fail(DecodeErrc::kWrongType, start);
+  if (item.kind == Kind::kInt || item.number > std::numeric_limits<std::uint32_t>::max()) {
+    return Fail(DecodeErrc::kOutOfRange, start);
+  }
+  value = static_cast<std::uint32_t>(item.number);
+  return true;
+}
+
+bool MsgpackReader::Skip(std::size_t depth_max) {
+  std::array<std::uint64_t, kDepthCap> open{};  // elements left at each level
+  const std::size_t cap = std::min(depth_max, kDepthCap);
+  std::size_t depth = 0;
+  MsgpackItem item;
+  do {
+    const std::size_t start = offset();
+    if (!Read(item)) return false;
+    const bool map = item.kind == Kind::kMap;
+    if ((map || item.kind == Kind::kArray) && item.number > 0) {
+      if (depth == cap) return Fail(DecodeErrc::kOverLimit, start);
+      open[depth++] = item.number * (map ? 2 : 1);
+      continue;
+    }
+    while (depth > 0 && --open[depth - 1] == 0)
+      --depth;
+  } while (depth > 0);
+  return true;
+}
+
+bool MsgpackReader::SkipAnyDepth() {
+  // Bounded: each element counted is at least one byte that was there when its container was read.
+  std::uint64_t wanted = 1;
+  MsgpackItem item;
+  while (wanted > 0) {
+    if (!Read(item)) return false;
+    --wanted;
+    if (item.kind == Kind::kArray) wanted += item.number;
+    if (item.kind == Kind::kMap) wanted += item.number * 2;
+    if (wanted > left()) return Fail(DecodeErrc::kTruncated, offset());
+  }
+  return true;
+}
+
+}  // namespace kvr::wire

@@ -1,0 +1,102 @@
+// A forward cursor over MessagePack bytes that are not trusted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "wire/decode_error.h"
+
+namespace kvr::wire {
+
+// The first part of one value: all of a scalar, string or bin; of a container its size only.
+struct MsgpackItem {
+  enum class Kind : std::uint8_t {
+    kNil,
+    kBool,
+    kUint,  // any integer >= 0
+    kInt,   // an integer < 0
+    kFloat,
+    kString,
+    kBin,
+    kArray,
+    kMap,
+    kExt
+  };
+
+  Kind kind = Kind::kNil;
+  // kBool 0 or 1; kUint the value; kInt its two's complement; kArray elements; kMap pairs.
+  std::uint64_t number = 0;
+  double real = 0;         // kFloat
+  std::string_view bytes;  // kString, kBin, kExt: borrowed from the payload
+
+  [[nodiscard]] bool is_integer() const { return kind == Kind::kUint || kind == Kind::kInt; }
+};
+
+// Every read answers whether it worked; after a false, error() says why and the cursor is at an
+// unspecified place: Seek before going on. No input makes it read out of bounds, throw or allocate.
+// Sizes are checked against the bytes left before anyone sees them. Borrows the payload.
+class MsgpackReader {
+ public:
+  using Kind = MsgpackItem::Kind;
+
+  explicit MsgpackReader(std::span<const std::byte> payload)
+      : begin_(reinterpret_cast<const unsigned char*>(payload.data())),
+        at_(begin_),
+        end_(begin_ + payload.size()) {}
+
+  [[nodiscard]] std::size_t offset() const { return static_cast<std::size_t>(at_ - begin_); }
+  [[nodiscard]] std::size_t left() const { return static_cast<std::size_t>(end_ - at_); }
+  [[nodiscard]] const DecodeError& error() const { return error_; }
+  // The bytes from `from`, an earlier offset(), to the cursor.
+  [[nodiscard]] std::string_view Since(std::size_t from) const;
+
+  // `offset` is one that offset() returned.
+  void Seek(std::size_t offset) { at_ = begin_ + offset; }
+  // Records why the value at `offset` is refused. Always false, to be returned.
+  bool Fail(DecodeErrc code, std::size_t offset) {
+    error_ = DecodeError{code, offset};
+    return false;
+  }
+
+  bool Read(MsgpackItem& item);
+  // Read, then kWrongType unless the kind is as asked.
+  bool ReadArray(std::size_t& count);
+  bool ReadMap(std::size_t& pairs);
+  // A string of valid UTF-8.
+  bool ReadText(std::string_view& text);
+  // nil gives none.
+  bool ReadOptionalText(std::optional<std::string_view>& text);
+  // An integer that fits.
+  bool ReadU32(std::uint32_t& value) {
+    if (at_ != end_ && *at_ < 0x80) {  // most tokens of a test, none of them slow
+      value = *at_++;
+      return true;
+    }
+    return ReadWideU32(value);
+  }
+
+  // Passes over one value of any type. kOverLimit when containers nest deeper than `depth_max`,
+  // itself capped at 64.
+  bool Skip(std::size_t depth_max);
+  // The same for a value that may nest as deep as it likes; uses no memory for it.
+  bool SkipAnyDepth();
+
+ private:
+  bool ReadWideU32(std::uint32_t& value);
+  bool ReadBig(std::size_t width, std::uint64_t& value);
+  bool ReadBytes(MsgpackItem& item, Kind kind, std::uint64_t size);
+  bool ReadSized(MsgpackItem& item, Kind kind, std::size_t width);
+
+  const unsigned char* begin_;
+  const unsigned char* at_;
+  const unsigned char* end_;
+  DecodeError error_;
+};
+
+// True when `text` is valid UTF-8.
+bool IsUtf8(std::string_view text);
+
+}  // namespace kvr::wire
