@@ -27,13 +27,13 @@ enum class UnmappedKeys : std::uint8_t {
 };
 
 struct TranslatorOptions {
-  Rank rank;                     // whose events these are; a batch may name another dp_rank
+  Rank rank = {};                // whose events these are; a batch may name another dp_rank
   std::uint32_t block_size = 0;  // tokens; 0 takes each event's own
   UnmappedKeys unmapped_keys = UnmappedKeys::kFold;
   // Placeholder ids of models whose engine hashes pad tokens instead of multimodal hashes.
-  std::optional<TokenId> image_token;
-  std::optional<TokenId> video_token;
-  wire::DecodeLimits limits;
+  std::optional<TokenId> image_token = {};
+  std::optional<TokenId> video_token = {};
+  wire::DecodeLimits limits = {};
   // Data-parallel ranks one stream may name. A batch that names one more is refused.
   std::size_t ranks_max = 1024;
   // Blocks per rank whose copies are counted. Beyond it a removal passes at the first copy that

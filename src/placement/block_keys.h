@@ -1,0 +1,32 @@
+// From the extra keys of an engine event to the identity of its blocks. Private to the module.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "wire/event_batch.h"
+
+namespace kvr::placement {
+
+// The cache salt a store names: the explicit field, "" included; else, in the keys of the first
+// block, the first text tagged as a salt. Empty when there is none.
+std::string_view SaltOf(const wire::EventBatch& batch, const wire::EngineEvent& event);
+
+// What distinguishes one block beside tokens, LoRA and salt.
+struct BlockKeys {
+  std::vector<std::uint64_t> mm;     // multimodal objects, in the order of the event
+  std::uint64_t unmapped_bytes = 0;  // to be added to the seed for keys that are bytes
+  std::uint64_t unmapped_other = 0;  // the same for all other keys we have no name for
+  bool unmapped = false;             // there was a key of either kind
+};
+
+// The keys of block `i` of a store; replaces the content of `keys`.
+//
+// A text equal to the LoRA name counts once as that name. 64 hex digits, or any name with an
+// offset, are a multimodal object; an explicit list of objects overrules them.
+void ReadBlockKeys(const wire::EventBatch& batch, const wire::EngineEvent& event, std::size_t i,
+                   BlockKeys& keys);
+
+}  // namespace kvr::placement

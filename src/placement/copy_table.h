@@ -1,0 +1,52 @@
+// What is known of the blocks of one rank between frames. Private to the module.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "model/ids.h"
+#include "model/tier.h"
+
+namespace kvr::placement {
+
+// The cache salt a block was stored with.
+enum class SaltState : std::uint8_t {
+  kUnknown,  // no store has said
+  kNone,
+  kSalted,
+  kAmbiguous,  // different ones; children that do not say their own cannot be named
+};
+
+struct BlockRecord {
+  std::array<std::uint32_t, kTierCount> copies{};  // physical copies, per tier
+  SaltState salt_state = SaltState::kUnknown;
+  std::uint64_t salt_mix = 0;  // the salt's share of the seed; the salt itself is a secret
+
+  [[nodiscard]] bool on_path() const { return copies[0] + copies[1] > 0; }
+  [[nodiscard]] bool held() const { return on_path() || copies[2] + copies[3] > 0; }
+};
+
+// Engine hash → record. Not thread-safe. Pointers are valid until the next Add, Erase or Clear.
+class CopyTable {
+ public:
+  explicit CopyTable(std::size_t records_max);
+  ~CopyTable();
+  CopyTable(CopyTable&&) noexcept;
+  CopyTable& operator=(CopyTable&&) noexcept;
+
+  // Null when there is none.
+  BlockRecord* Find(EngineHash hash);
+  // The record, made when there is none; null when the table is full.
+  BlockRecord* Add(EngineHash hash);
+  void Erase(EngineHash hash);
+  void Clear();
+
+ private:
+  struct Map;
+  std::unique_ptr<Map> map_;
+  std::size_t records_max_;
+};
+
+}  // namespace kvr::placement

@@ -1,0 +1,361 @@
+#include "placement/event_translator.h"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "hashing/block_hash.h"
+#include "hashing/mm_pads.h"
+#include "hashing/xxh3.h"
+#include "placement/block_keys.h"
+#include "placement/hash_set.h"
+#include "placement/rank_memory.h"
+#include "wire/medium.h"
+
+namespace kvr::placement {
+namespace {
+
+using wire::EngineEvent;
+using wire::EventType;
+using wire::GroupKind;
+
+// The salt of a store as the seed sees it.
+struct Salt {
+  SaltState state = SaltState::kNone;
+  std::uint64_t mix = 0;
+
+  static Salt Named(std::string_view text) {
+    if (text.empty()) return {};
+    return {SaltState::kSalted, hashing::Seed({}, text).raw() - hashing::kBaseSeed};
+  }
+};
+
+// Tiers whose blocks lie on the way of a prefix through the engine. What lies deeper is stored by
+// components that know neither groups nor salts.
+bool OnPath(Tier tier) {
+  return tier == Tier::kDevice || tier == Tier::kHostPinned;
+}
+
+std::optional<DropReason> CheckOrigin(const EngineEvent& event) {
+  if (event.ownership == wire::Ownership::kUnknown) return DropReason::kUnknownOwnership;
+  if (event.ownership == wire::Ownership::kKvcr) return DropReason::kUnsupportedOwnership;
+  if (event.type == EventType::kIgnored) return DropReason::kIgnoredEvent;
+  if (event.locality == wire::Locality::kRemote) return DropReason::kRemoteLocality;
+  if (event.locality == wire::Locality::kUnknown) return DropReason::kUnknownLocality;
+  return std::nullopt;
+}
+
+std::optional<DropReason> CheckGroup(const EngineEvent& event, const GroupTable& groups) {
+  const GroupKind learned = event.group ? groups.KindOf(*event.group) : GroupKind::kAbsent;
+  const GroupKind kind = event.kind != GroupKind::kAbsent ? event.kind : learned;
+  if (kind == GroupKind::kUnknown) return DropReason::kUnknownKind;
+  if (kind == GroupKind::kOther) return DropReason::kNonMainGroup;
+  if (kind == GroupKind::kAbsent && event.group.value_or(0) != 0) {
+    return DropReason::kUnlearnedGroup;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+class EventTranslator::Impl {
+ public:
+  explicit Impl(const TranslatorOptions& options) : options_(options) {}
+
+  Result<void, wire::DecodeError> Translate(std::span<const std::byte> payload,
+                                            PlacementBatch& out) {
+    out.Clear();
+    ++stats_.batches;
+    auto decoded = wire::DecodeEventBatch(payload, options_.limits, batch_);
+    RankMemory* memory =
+        decoded ? MemoryOf(batch_.dp_rank.value_or(options_.rank.dp_rank)) : nullptr;
+    if (memory == nullptr) {
+      ++stats_.bad_batches;
+      if (decoded)
+        decoded = tl::make_unexpected(wire::DecodeError{wire::DecodeErrc::kOverLimit, 0});
+      batch_.Clear();
+      return decoded;
+    }
+    stats_.legacy_layouts += batch_.legacy_layouts;
+    stats_.trailing_bytes += batch_.trailing_bytes;
+    out.ts = batch_.ts;
+    out.dp_rank = batch_.dp_rank;
+    for (const wire::BadEvent& bad : batch_.bad)
+      DropBad(bad, out);
+    for (const EngineEvent& event : batch_.events) {
+      if (const auto reason = TranslateEvent(event, *memory, out)) {
+        Drop(DroppedEvent{event.index, *reason, {}, event.block_size}, out);
+      }
+    }
+    if (!batch_.bad.empty()) {
+      std::sort(out.dropped.begin(), out.dropped.end(),
+                [](const DroppedEvent& a, const DroppedEvent& b) { return a.index < b.index; });
+    }
+    SetSpans(out);
+    return {};
+  }
+
+  void Reset() { ranks_.clear(); }
+
+  const wire::EventBatch& decoded() const { return batch_; }
+  const TranslatorOptions& options() const { return options_; }
+  const TranslatorStats& stats() const { return stats_; }
+
+ private:
+  // Null when the stream named too many ranks.
+  RankMemory* MemoryOf(std::uint32_t dp_rank) {
+    for (RankMemory& memory : ranks_) {
+      if (memory.dp_rank == dp_rank) return &memory;
+    }
+    if (ranks_.size() >= options_.ranks_max) return nullptr;
+    return &ranks_.emplace_back(dp_rank, options_.counted_blocks_max);
+  }
+
+  void Drop(const DroppedEvent& dropped, PlacementBatch& out) {
+    ++stats_.dropped[static_cast<std::size_t>(dropped.reason)];
+    out.dropped.push_back(dropped);
+  }
+
+  void DropBad(const wire::BadEvent& bad, PlacementBatch& out) {
+    const bool unknown = bad.error.code == wire::DecodeErrc::kUnknownEvent;
+    Drop(DroppedEvent{bad.index, unknown ? DropReason::kUnknownEvent : DropReason::kDecodeError,
+                      bad.error, 0},
+         out);
+  }
+
+  std::optional<DropReason> TranslateEvent(const EngineEvent& event, RankMemory& memory,
+                                           PlacementBatch& out) {
+    if (const auto reason = CheckOrigin(event)) return reason;
+    if (event.type == EventType::kCleared) {
+      memory.blocks.Clear();
+      Emit(event, PlacementKind::kCleared, Tier::kDevice, memory, out);
+      return std::nullopt;
+    }
+    const auto tier = wire::TierFromMedium(event.medium);
+    if (!tier) return DropReason::kUnknownMedium;
+    if (OnPath(*tier)) {
+      if (event.type == EventType::kStored && event.group && event.kind != GroupKind::kAbsent) {
+        memory.groups.Learn(*event.group, event.kind);
+      }
+      if (const auto reason = CheckGroup(event, memory.groups)) return reason;
+    }
+    if (event.type == EventType::kRemoved) return Remove(event, *tier, memory, out);
+    return Store(event, *tier, memory, out);
+  }
+
+  PlacementEvent& Emit(const EngineEvent& event, PlacementKind kind, Tier tier,
+                       const RankMemory& memory, PlacementBatch& out) {
+    PlacementEvent& placed = out.events.emplace_back();
+    placed.kind = kind;
+    placed.tier = tier;
+    placed.rank = Rank{options_.rank.worker, memory.dp_rank};
+    out.event_index.push_back(event.index);
+    ends_.resize(out.events.size());
+    return placed;
+  }
+
+  std::optional<DropReason> Remove(const EngineEvent& event, Tier tier, RankMemory& memory,
+                                   PlacementBatch& out) {
+    if (event.hashes.count == 0) return DropReason::kEmptyStore;
+    const std::size_t before = out.removed.size();
+    for (const EngineHash hash : batch_.HashesOf(event)) {
+      if (RemoveCopy(hash, tier, memory.blocks)) out.removed.push_back(hash);
+    }
+    const std::size_t passed = out.removed.size() - before;
+    stats_.removed_blocks += passed;
+    stats_.held_removals += event.hashes.count - passed;
+    if (passed > 0) {
+      Emit(event, PlacementKind::kRemoved, tier, memory, out);
+      ends_.back() = out.removed.size();
+    }
+    return std::nullopt;
+  }
+
+  // True when no copy is left in the tier, as far as we know.
+  static bool RemoveCopy(EngineHash hash, Tier tier, CopyTable& blocks) {
+    BlockRecord* record = blocks.Find(hash);
+    if (record == nullptr) return true;
+    std::uint32_t& copies = record->copies[static_cast<std::size_t>(tier)];
+    if (copies > 0) --copies;
+    const bool last = copies == 0;
+    if (record->salt_state == SaltState::kAmbiguous) return last;
+    if (!record->on_path()) record->salt_state = SaltState::kUnknown;
+    if (!record->held()) blocks.Erase(hash);
+    return last;
+  }
+
+  // Own salt first; else the parent's; else, of a copy in host memory, that of the same block on
+  // the device, for such copies are announced without keys.
+  Salt InheritSalt(const EngineEvent& event, Tier tier, Salt own, RankMemory& memory) {
+    if (own.state == SaltState::kSalted || !OnPath(tier)) return own;
+    const auto salt_of = [&](EngineHash hash) {
+      const BlockRecord* record = memory.blocks.Find(hash);
+      return record == nullptr ? Salt{} : Salt{record->salt_state, record->salt_mix};
+    };
+    if (event.parent) {
+      const Salt parent = salt_of(*event.parent);
+      if (parent.state == SaltState::kSalted || parent.state == SaltState::kAmbiguous)
+        return parent;
+    }
+    if (tier == Tier::kHostPinned) {
+      const Salt same = salt_of(batch_.HashesOf(event).front());
+      if (same.state == SaltState::kSalted) return same;
+    }
+    return {};
+  }
+
+  bool RepeatsHash(const EngineEvent& event) {
+    const auto hashes = batch_.HashesOf(event);
+    seen_.Begin(hashes.size() + 1);
+    if (event.parent) seen_.Insert(*event.parent);
+    return !std::all_of(hashes.begin(), hashes.end(),
+                        [&](EngineHash hash) { return seen_.Insert(hash); });
+  }
+
+  // How many of the named blocks the tokens fill.
+  std::optional<DropReason> CountBlocks(const EngineEvent& event, std::uint32_t block_size,
+                                        std::size_t& count) {
+    if (event.block_size != block_size || block_size == 0) {
+      stats_.mismatched_block_size = event.block_size;
+      return DropReason::kBlockSizeMismatch;
+    }
+    const std::size_t windows = hashing::BlockCount(event.tokens.count, block_size, event.eagle);
+    if (windows > event.hashes.count) return DropReason::kSparseStore;
+    if (windows == 0) return DropReason::kTokensTooShort;
+    count = windows;
+    stats_.cut_blocks += event.hashes.count - windows;
+    return std::nullopt;
+  }
+
+  std::optional<DropReason> Store(const EngineEvent& event, Tier tier, RankMemory& memory,
+                                  PlacementBatch& out) {
+    const Salt own = Salt::Named(SaltOf(batch_, event));
+    if (event.hashes.count == 0) return DropReason::kEmptyStore;
+    const Salt salt = InheritSalt(event, tier, own, memory);
+    if (salt.state == SaltState::kAmbiguous) return DropReason::kAmbiguousCacheNamespace;
+    if (RepeatsHash(event)) return DropReason::kSelfReferencing;
+    const bool hash_only = event.tokens.count == 0;
+    std::size_t count = event.hashes.count;
+    const std::uint32_t block_size =
+        options_.block_size != 0 ? options_.block_size : event.block_size;
+    if (!hash_only) {
+      if (const auto reason = CountBlocks(event, block_size, count)) return reason;
+    }
+    PlacementEvent& placed = Emit(event, PlacementKind::kStored, tier, memory, out);
+    placed.parent = event.parent;
+    placed.hash_only = hash_only;
+    if (hash_only) {
+      for (const EngineHash hash : batch_.HashesOf(event))
+        out.blocks.push_back({hash, {}});
+    } else {
+      placed.eligible = HashBlocks(event, salt, block_size, count, out);
+    }
+    ends_.back() = out.blocks.size();
+    stats_.stored_blocks += count;
+    for (const EngineHash hash : batch_.HashesOf(event).first(count)) {
+      AddCopy(hash, tier, hash_only ? nullptr : &salt, memory.blocks);
+    }
+    return std::nullopt;
+  }
+
+  // Appends the first `count` blocks. True when their hashes cover all that the engine hashed.
+  bool HashBlocks(const EngineEvent& event, Salt salt, std::uint32_t block_size, std::size_t count,
+                  PlacementBatch& out) {
+    const auto tokens = batch_.TokensOf(event);
+    const auto hashes = batch_.HashesOf(event);
+    const std::uint64_t mix = salt.state == SaltState::kSalted ? salt.mix : 0;
+    const auto seed = hashing::Seed::FromRaw(hashing::Seed(event.lora_name, {}).raw() + mix);
+    const hashing::BlockHashing how{block_size, event.eagle, seed};
+    bool complete = !event.lora_id || !event.lora_name.empty();
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto window = hashing::BlockWindow(tokens, how, i);
+      const bool plain =
+          batch_.ExtraKeysOf(event, i).empty() && batch_.MmHashesOf(event, i).empty();
+      if (plain) {
+        out.blocks.push_back({hashes[i], hashing::HashBlock(window, seed)});
+        continue;
+      }
+      ReadBlockKeys(batch_, event, i, keys_);
+      complete = complete && !keys_.unmapped && keys_.mm.empty();
+      out.blocks.push_back({hashes[i], HashKeyedBlock(window, seed)});
+    }
+    return complete;
+  }
+
+  BlockHash HashKeyedBlock(std::span<const TokenId> window, const hashing::Seed& seed) {
+    std::uint64_t raw = seed.raw() + keys_.unmapped_bytes;
+    if (options_.unmapped_keys == UnmappedKeys::kFold) raw += keys_.unmapped_other;
+    const auto own = hashing::Seed::FromRaw(raw);
+    const hashing::Placeholders placeholders{options_.image_token, options_.video_token};
+    if (!placeholders.any()) return hashing::HashBlock(window, own, keys_.mm);
+    return hashing::HashBlockWithPads(window, own, placeholders, keys_.mm, pad_scratch_);
+  }
+
+  // `salt` is null when the store says nothing of the content.
+  void AddCopy(EngineHash hash, Tier tier, const Salt* salt, CopyTable& blocks) {
+    BlockRecord* record = blocks.Add(hash);
+    if (record == nullptr) {
+      ++stats_.uncounted_blocks;
+      return;
+    }
+    ++record->copies[static_cast<std::size_t>(tier)];
+    if (salt == nullptr || !OnPath(tier) || record->salt_state == SaltState::kAmbiguous) return;
+    if (record->salt_state == SaltState::kUnknown) {
+      record->salt_state = salt->state;
+      record->salt_mix = salt->mix;
+    } else if (record->salt_state != salt->state || record->salt_mix != salt->mix) {
+      record->salt_state = SaltState::kAmbiguous;
+    }
+  }
+
+  // The vectors behind the spans have stopped growing.
+  void SetSpans(PlacementBatch& out) const {
+    std::size_t block = 0;
+    std::size_t hash = 0;
+    for (std::size_t i = 0; i < out.events.size(); ++i) {
+      PlacementEvent& event = out.events[i];
+      if (event.kind == PlacementKind::kStored) {
+        event.blocks = std::span(out.blocks).subspan(block, ends_[i] - block);
+        block = ends_[i];
+      } else if (event.kind == PlacementKind::kRemoved) {
+        event.removed = std::span(out.removed).subspan(hash, ends_[i] - hash);
+        hash = ends_[i];
+      }
+    }
+  }
+
+  TranslatorOptions options_;
+  TranslatorStats stats_;
+  std::vector<RankMemory> ranks_;
+  // Scratch, kept for its capacity.
+  wire::EventBatch batch_;
+  HashSet seen_;
+  BlockKeys keys_;
+  std::vector<TokenId> pad_scratch_;
+  std::vector<std::size_t> ends_;  // of each event's blocks or hashes in the output
+};
+
+EventTranslator::EventTranslator(const TranslatorOptions& options)
+    : impl_(std::make_unique<Impl>(options)) {}
+EventTranslator::~EventTranslator() = default;
+EventTranslator::EventTranslator(EventTranslator&&) noexcept = default;
+EventTranslator& EventTranslator::operator=(EventTranslator&&) noexcept = default;
+
+Result<void, wire::DecodeError> EventTranslator::Translate(std::span<const std::byte> payload,
+                                                           PlacementBatch& out) {
+  return impl_->Translate(payload, out);
+}
+const wire::EventBatch& EventTranslator::decoded() const {
+  return impl_->decoded();
+}
+void EventTranslator::Reset() {
+  impl_->Reset();
+}
+const TranslatorOptions& EventTranslator::options() const {
+  return impl_->options();
+}
+const TranslatorStats& EventTranslator::stats() const {
+  return impl_->stats();
+}
+
+}  // namespace kvr::placement

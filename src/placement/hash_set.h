@@ -1,0 +1,55 @@
+// Finds a repeated hash within one event. Private to the module.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/ids.h"
+
+namespace kvr::placement {
+
+// A set that is emptied by counting on, so that a new round costs nothing. Not thread-safe.
+class HashSet {
+ public:
+  // Empties the set and makes room for `count` hashes.
+  void Begin(std::size_t count) {
+    const std::size_t wanted = std::bit_ceil(count * 2 + 2);
+    if (slots_.size() < wanted) {
+      slots_.assign(wanted, Slot{});
+      round_ = 0;
+    }
+    ++round_;
+  }
+
+  // False when it was there already.
+  bool Insert(EngineHash hash) {
+    const std::size_t mask = slots_.size() - 1;
+    for (std::size_t i = Spread(hash) & mask;; i = (i + 1) & mask) {
+      Slot& slot = slots_[i];
+      if (slot.round != round_) {
+        slot = Slot{hash, round_};
+        return true;
+      }
+      if (slot.hash == hash) return false;
+    }
+  }
+
+ private:
+  struct Slot {
+    EngineHash hash{};
+    std::uint64_t round = 0;
+  };
+
+  static std::size_t Spread(EngineHash hash) {
+    const std::uint64_t mixed = Raw(hash) * 0x9E3779B97F4A7C15u;
+    return static_cast<std::size_t>(mixed ^ mixed >> 32);
+  }
+
+  std::vector<Slot> slots_;
+  std::uint64_t round_ = 0;
+};
+
+}  // namespace kvr::placement
