@@ -26,7 +26,7 @@ class EventPublisher {
   struct Options {
     std::string endpoint = "tcp://127.0.0.1:*";
     std::optional<std::string> replay_endpoint = "tcp://127.0.0.1:*";
-    std::string topic;
+    std::string topic{};
     std::size_t replay_messages_max = 10'000;
     ReplayLayout layout = ReplayLayout::kTopicSeqPayload;
     std::size_t queue_max = 100'000;  // messages waiting for the thread; beyond it Publish blocks

@@ -37,7 +37,8 @@ class Frames {
 enum class LinkEvent : std::uint8_t { kConnected, kDisconnected };
 
 // One socket connected to one peer. The peer need not exist yet: connecting goes on in the
-// background and starts again after a loss. Used by one thread.
+// background and starts again after any loss, as long as Receive and NextLinkEvent are called now
+// and then. Used by one thread.
 class EventSocket {
  public:
   virtual ~EventSocket() = default;
