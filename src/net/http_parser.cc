@@ -1,0 +1,171 @@
+#include "net/http_parser.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <boost/beast/http/error.hpp>
+
+namespace kvr::net {
+namespace {
+
+namespace http = boost::beast::http;
+
+std::string_view ToStd(boost::beast::string_view text) {
+  return {text.data(), text.size()};
+}
+
+std::uint32_t HeaderLimit(std::size_t bytes_max) {
+  return static_cast<std::uint32_t>(
+      std::min<std::size_t>(bytes_max, std::numeric_limits<std::uint32_t>::max()));
+}
+
+// Calls put until the message is done, the head is complete or the bytes are used up. Beast holds
+// its own header limit against each part of the head; `head_bytes` holds it against the whole.
+template <typename Parser>
+std::size_t PutAll(Parser& parser, std::string_view bytes, std::size_t head_bytes_max,
+                   std::size_t& head_bytes, ParseError& error) {
+  std::size_t used = 0;
+  error = {};
+  const bool in_head = !parser.is_header_done();
+  while (!parser.is_done() && used < bytes.size()) {
+    const std::string_view rest = bytes.substr(used);
+    const std::size_t n = parser.put(boost::asio::const_buffer(rest.data(), rest.size()), error);
+    used += n;
+    if (in_head) head_bytes += n;
+    if (in_head && head_bytes + (parser.is_header_done() ? 0 : rest.size() - n) > head_bytes_max)
+      error = HeadTooLarge();
+    if (error == http::error::need_more) {
+      error = {};
+      break;
+    }
+    if (error || (in_head && parser.is_header_done())) break;
+  }
+  return used;
+}
+
+std::optional<std::uint64_t> ToStd(const boost::optional<std::uint64_t>& value) {
+  return value ? std::optional<std::uint64_t>(*value) : std::nullopt;
+}
+
+}  // namespace
+
+ParseError BodyTooLarge() {
+  return http::error::body_limit;
+}
+
+ParseError HeadTooLarge() {
+  return http::error::header_limit;
+}
+
+RequestParser::RequestParser(std::size_t head_bytes_max) : head_bytes_max_(head_bytes_max) {
+  header_limit(HeaderLimit(head_bytes_max));
+  body_limit(boost::none);  // ours depends on the route
+}
+
+std::size_t RequestParser::Put(std::string_view bytes, ParseError& error) {
+  return PutAll(*this, bytes, head_bytes_max_, head_bytes_, error);
+}
+
+std::optional<std::uint64_t> RequestParser::declared_length() const {
+  return ToStd(content_length());
+}
+
+void RequestParser::on_request_impl(Verb, View method, View target, int version, ParseError&) {
+  request_.method = ToStd(method);
+  version_ = version;
+  std::string_view rest = ToStd(target);
+  // The absolute form, which every server has to take: only path and query matter to us.
+  constexpr std::string_view kScheme = "http://";
+  if (rest.size() > kScheme.size() && EqualsIgnoreCase(rest.substr(0, kScheme.size()), kScheme)) {
+    rest.remove_prefix(kScheme.size());
+    rest.remove_prefix(std::min(rest.find_first_of("/?"), rest.size()));
+    request_.target = rest.starts_with('/') ? std::string() : std::string("/");
+    request_.target += rest;
+  } else {
+    request_.target = rest;
+  }
+}
+
+void RequestParser::on_response_impl(int, View, int, ParseError&) {}
+
+void RequestParser::on_field_impl(Field, View name, View value, ParseError&) {
+  if (is_header_done()) return;  // trailers mean nothing to us
+  request_.headers.Add(ToStd(name), ToStd(value));
+}
+
+void RequestParser::on_header_impl(ParseError&) {}
+
+void RequestParser::on_body_init_impl(const boost::optional<std::uint64_t>& length,
+                                      ParseError& error) {
+  if (!length) return;
+  if (*length > body_bytes_max_) {
+    error = BodyTooLarge();
+    return;
+  }
+  request_.body.reserve(static_cast<std::size_t>(*length));
+}
+
+std::size_t RequestParser::on_body_impl(View body, ParseError& error) {
+  if (body.size() > body_bytes_max_ - request_.body.size()) {
+    error = BodyTooLarge();
+    return 0;
+  }
+  request_.body += ToStd(body);
+  return body.size();
+}
+
+void RequestParser::on_chunk_header_impl(std::uint64_t size, View, ParseError& error) {
+  if (size > body_bytes_max_ - request_.body.size()) error = BodyTooLarge();
+}
+
+std::size_t RequestParser::on_chunk_body_impl(std::uint64_t, View body, ParseError& error) {
+  return on_body_impl(body, error);
+}
+
+void RequestParser::on_finish_impl(ParseError&) {}
+
+ResponseParser::ResponseParser(std::size_t head_bytes_max, bool no_body)
+    : head_bytes_max_(head_bytes_max) {
+  header_limit(HeaderLimit(head_bytes_max));
+  body_limit(boost::none);
+  skip(no_body);
+}
+
+std::size_t ResponseParser::Put(std::string_view bytes, std::string& piece, ParseError& error) {
+  piece_ = &piece;
+  return PutAll(*this, bytes, head_bytes_max_, head_bytes_, error);
+}
+
+std::optional<std::uint64_t> ResponseParser::declared_length() const {
+  return ToStd(content_length());
+}
+
+void ResponseParser::on_request_impl(Verb, View, View, int, ParseError&) {}
+
+void ResponseParser::on_response_impl(int code, View, int, ParseError&) {
+  status_ = code;
+}
+
+void ResponseParser::on_field_impl(Field, View name, View value, ParseError&) {
+  if (!is_header_done()) headers_.Add(ToStd(name), ToStd(value));
+}
+
+void ResponseParser::on_header_impl(ParseError&) {}
+
+void ResponseParser::on_body_init_impl(const boost::optional<std::uint64_t>&, ParseError&) {}
+
+std::size_t ResponseParser::on_body_impl(View body, ParseError&) {
+  *piece_ += ToStd(body);
+  return body.size();
+}
+
+void ResponseParser::on_chunk_header_impl(std::uint64_t, View, ParseError&) {}
+
+std::size_t ResponseParser::on_chunk_body_impl(std::uint64_t, View body, ParseError&) {
+  *piece_ += ToStd(body);
+  return body.size();
+}
+
+void ResponseParser::on_finish_impl(ParseError&) {}
+
+}  // namespace kvr::net

@@ -1,0 +1,100 @@
+// Incremental HTTP/1.x parsing on top of Beast's grammar. For this module only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <boost/beast/http/basic_parser.hpp>
+
+#include "net/http.h"
+
+namespace kvr::net {
+
+using ParseError = boost::system::error_code;
+
+// Ends a message whose body outgrew its limit.
+ParseError BodyTooLarge();
+// Ends a message whose head outgrew its limit.
+ParseError HeadTooLarge();
+
+// Parses one request into an HttpRequest.
+//
+// Feed it contiguous bytes: Put consumes what it can. The body limit may be set once the head is
+// there, because it depends on the route.
+class RequestParser final : public boost::beast::http::basic_parser<true> {
+ public:
+  explicit RequestParser(std::size_t head_bytes_max);
+
+  // Parses from `bytes` and returns how many were used. `error` is set when the message is bad. The
+  // head is parsed by calls of its own: one that completes it uses no byte of the body.
+  std::size_t Put(std::string_view bytes, ParseError& error);
+  void LimitBody(std::size_t bytes_max) { body_bytes_max_ = bytes_max; }
+  [[nodiscard]] std::size_t body_limit_bytes() const { return body_bytes_max_; }
+
+  [[nodiscard]] HttpRequest& request() { return request_; }
+  [[nodiscard]] bool http11() const { return version_ >= 11; }
+  [[nodiscard]] std::optional<std::uint64_t> declared_length() const;
+
+ private:
+  using Verb = boost::beast::http::verb;
+  using Field = boost::beast::http::field;
+  using View = boost::beast::string_view;
+
+  void on_request_impl(Verb verb, View method, View target, int version,
+                       ParseError& error) override;
+  void on_response_impl(int code, View reason, int version, ParseError& error) override;
+  void on_field_impl(Field field, View name, View value, ParseError& error) override;
+  void on_header_impl(ParseError& error) override;
+  void on_body_init_impl(const boost::optional<std::uint64_t>& length, ParseError& error) override;
+  std::size_t on_body_impl(View body, ParseError& error) override;
+  void on_chunk_header_impl(std::uint64_t size, View extensions, ParseError& error) override;
+  std::size_t on_chunk_body_impl(std::uint64_t left, View body, ParseError& error) override;
+  void on_finish_impl(ParseError& error) override;
+
+  const std::size_t head_bytes_max_;
+  std::size_t head_bytes_ = 0;
+  std::size_t body_bytes_max_ = 0;
+  int version_ = 11;
+  HttpRequest request_;
+};
+
+// Parses one response; the body comes out in the pieces in which it is fed.
+class ResponseParser final : public boost::beast::http::basic_parser<false> {
+ public:
+  // `no_body`: the answer to a HEAD request.
+  ResponseParser(std::size_t head_bytes_max, bool no_body);
+
+  // As RequestParser::Put. Body bytes are appended to `piece`.
+  std::size_t Put(std::string_view bytes, std::string& piece, ParseError& error);
+
+  [[nodiscard]] int status() const { return status_; }
+  [[nodiscard]] const HttpHeaders& headers() const { return headers_; }
+  [[nodiscard]] std::optional<std::uint64_t> declared_length() const;
+
+ private:
+  using Verb = boost::beast::http::verb;
+  using Field = boost::beast::http::field;
+  using View = boost::beast::string_view;
+
+  void on_request_impl(Verb verb, View method, View target, int version,
+                       ParseError& error) override;
+  void on_response_impl(int code, View reason, int version, ParseError& error) override;
+  void on_field_impl(Field field, View name, View value, ParseError& error) override;
+  void on_header_impl(ParseError& error) override;
+  void on_body_init_impl(const boost::optional<std::uint64_t>& length, ParseError& error) override;
+  std::size_t on_body_impl(View body, ParseError& error) override;
+  void on_chunk_header_impl(std::uint64_t size, View extensions, ParseError& error) override;
+  std::size_t on_chunk_body_impl(std::uint64_t left, View body, ParseError& error) override;
+  void on_finish_impl(ParseError& error) override;
+
+  const std::size_t head_bytes_max_;
+  std::size_t head_bytes_ = 0;
+  int status_ = 0;
+  HttpHeaders headers_;
+  std::string* piece_ = nullptr;
+};
+
+}  // namespace kvr::net

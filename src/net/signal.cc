@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/system/system_error.hpp>
+
+#include "net/io_runtime.h"
+
+namespace kvr::net {
+namespace {
+
+namespace asio = boost::asio;
+using Clock = std::chrono::steady_clock;
+
+// The latest moment a timer can be set to; adding to now() must not overflow.
+Clock::time_point After(Nanos duration) {
+  const auto now = Clock::now();
+  return duration > Clock::time_point::max() - now ? Clock::time_point::max() : now + duration;
+}
+
+}  // namespace
+
+Task<bool> Sleep(Nanos duration) {
+  asio::steady_timer timer(co_await asio::this_coro::executor, After(duration));
+  const auto [error] = co_await timer.async_wait(asio::as_tuple(asio::use_awaitable));
+  co_return !error;
+}
+
+// A waiter lives on the frame of its task, which may be destroyed before or after the signal; each
+// side therefore unlinks itself.
+struct Signal::Impl {
+  struct Waiter {
+    Waiter(Impl& signal, asio::any_io_executor executor, Clock::time_point deadline)
+        : owner(&signal), timer(std::move(executor), deadline) {
+      owner->waiters.push_back(this);
+    }
+    ~Waiter() {
+      if (owner != nullptr) std::erase(owner->waiters, this);
+    }
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+
+    Impl* owner;
+    bool notified = false;
+    asio::steady_timer timer;
+  };
+
+  std::vector<Waiter*> waiters;
+
+  Task<bool> WaitUntil(Clock::time_point deadline);
+};
+
+Task<bool> Signal::Impl::WaitUntil(Clock::time_point deadline) {
+  Waiter waiter(*this, co_await asio::this_coro::executor, deadline);
+  co_await waiter.timer.async_wait(asio::as_tuple(asio::use_awaitable));
+  const auto state = co_await asio::this_coro::cancellation_state;
+  if (state.cancelled() != asio::cancellation_type::none)
+    throw boost::system::system_error(asio::error::operation_aborted, "Signal");
+  co_return waiter.notified;
+}
+
+Signal::Signal() : impl_(std::make_unique<Impl>()) {}
+
+Signal::~Signal() {
+  for (Impl::Waiter* waiter : impl_->waiters) {
+    waiter->owner = nullptr;
+    waiter->timer.cancel();
+  }
+}
+
+void Signal::Notify() {
+  for (Impl::Waiter* waiter : impl_->waiters) {
+    waiter->notified = true;
+    waiter->timer.cancel();
+  }
+}
+
+Task<void> Signal::Wait() {
+  co_await impl_->WaitUntil(Clock::time_point::max());
+}
+
+Task<bool> Signal::WaitFor(Nanos timeout) {
+  co_return co_await impl_->WaitUntil(After(timeout));
+}
+
+}  // namespace kvr::net
