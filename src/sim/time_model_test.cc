@@ -1,6 +1,6 @@
 #include "sim/time_model.h"
 
-#include <cmath>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -84,10 +84,10 @@ TEST(TimeModel, RefusesCostsThatMakeNoSense) {
   EXPECT_TRUE(model.Validate().has_value());
   model.decode_base_ms = -1;
   EXPECT_FALSE(model.Validate().has_value());
-  model.decode_base_ms = NAN;
+  model.decode_base_ms = std::numeric_limits<double>::quiet_NaN();
   EXPECT_FALSE(model.Validate().has_value());
   model.decode_base_ms = 1;
-  model.speedup = INFINITY;
+  model.speedup = std::numeric_limits<double>::infinity();
   EXPECT_FALSE(model.Validate().has_value());
 }
 
