@@ -1,0 +1,44 @@
+// The JSON bodies of the indexer, apart from how they are asked for.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "fleet/catalog.h"
+#include "index/index_set.h"
+#include "model/ids.h"
+#include "model/overlap.h"
+
+namespace kvr::service {
+
+struct QueryAnswerOptions {
+  bool include_zero = false;  // list workers without overlap too
+};
+
+// {"scores":{"1":{"0":48}},"frequencies":[2,1],"instances":{"1":{"longest_matched":64,"gpu":48,
+// "dp":{"0":48},"cpu":64,"disk":64}}}, all in tokens; plus "not_exact": ranks of the partition
+// whose picture is incomplete, absent when there are none. `scores` must hold the device holders.
+std::string QueryAnswer(const OverlapScores& scores, std::uint32_t block_size,
+                        std::span<const fleet::Worker* const> workers,
+                        const QueryAnswerOptions& options);
+
+// One object per worker, in the given order.
+std::string WorkersAnswer(std::span<const fleet::Worker* const> workers, Nanos now);
+
+// failed, connecting (where the reference says "pending") or active; active means that the
+// transport reports a connection.
+std::string_view ListenerStatus(const fleet::RankEntry& entry);
+
+// Appends `"model:group":{"model_name":...,"routing_group":...,"version":1,"block_size":16,
+// "watermarks":{"1":{"0":17}},"events":[RouterEvent...]}`.
+void AppendPartitionDump(std::string& out, const index::PartitionIndex& partition,
+                         std::span<const fleet::Worker* const> workers);
+
+// One line a partition head, then one line an event, for a client that reads as it comes.
+void AppendPartitionDumpLines(std::string& out, const index::PartitionIndex& partition,
+                              std::span<const fleet::Worker* const> workers);
+
+}  // namespace kvr::service

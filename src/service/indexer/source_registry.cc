@@ -1,0 +1,141 @@
+#include "service/indexer/source_registry.h"
+
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "net/event_socket.h"
+
+namespace kvr::service {
+namespace {
+
+Result<void> CheckEndpoints(const fleet::EventSource& source) {
+  KVR_TRY_VOID(net::CheckEndpoint(source.endpoint, true));
+  if (source.replay_endpoint) {
+    const auto checked = net::CheckEndpoint(*source.replay_endpoint, true);
+    if (!checked) {
+      return Fail(checked.error().code,
+                  fmt::format("invalid replay endpoint `{}`: {}", *source.replay_endpoint,
+                              checked.error().message));
+    }
+  }
+  return {};
+}
+
+fleet::WorkerSpec SpecOf(const SourceRegistry::Request& request) {
+  fleet::WorkerSpec spec;
+  spec.id = request.rank.worker;
+  spec.partition = request.partition;
+  spec.block_size = request.block_size;
+  spec.dp_ranks = {request.rank.dp_rank};
+  spec.events = {{request.rank.dp_rank, request.source}};
+  return spec;
+}
+
+}  // namespace
+
+SourceRegistry::SourceRegistry(fleet::Catalog& catalog, index::IndexSet& indexes,
+                               ingest::Ingest& ingest, const Clock& clock, const Options& options)
+    : catalog_(catalog), indexes_(indexes), ingest_(ingest), clock_(clock), options_(options) {}
+
+Result<bool> SourceRegistry::Register(const Request& request) {
+  KVR_TRY_VOID(CheckEndpoints(request.source));
+  const Lock lock(mutex_);
+  auto added = catalog_.AddRank(SpecOf(request));
+  if (!added && request.replace) {
+    const auto snapshot = catalog_.snapshot();
+    const fleet::RankEntry* const entry = snapshot->Find(request.rank);
+    const bool same_partition =
+        entry != nullptr &&
+        snapshot->Find(request.rank.worker)->spec.partition == request.partition;
+    if (same_partition && entry->events != request.source) {
+      Drop(request.rank);
+      added = catalog_.AddRank(SpecOf(request));
+    }
+  }
+  if (!added) return tl::make_unexpected(std::move(added).error());
+  if (!*added) return false;
+  if (auto followed = Follow(request); !followed) {
+    catalog_.RemoveRank(request.rank);
+    NoteIfEmpty(request.partition);
+    return tl::make_unexpected(std::move(followed).error());
+  }
+  empty_since_.erase(request.partition);
+  empty_partitions_.store(empty_since_.size(), std::memory_order_relaxed);
+  return true;
+}
+
+Result<void> SourceRegistry::Follow(const Request& request) {
+  auto index = indexes_.GetOrCreate(request.partition, request.block_size);
+  if (!index && empty_since_.contains(request.partition)) {
+    // The partition's workers are gone, so nothing speaks for the old block size any more.
+    indexes_.Remove(request.partition);
+    index = indexes_.GetOrCreate(request.partition, request.block_size);
+  }
+  if (!index) return tl::make_unexpected(std::move(index).error());
+  const auto snapshot = catalog_.snapshot();
+  ingest::SourceSpec spec;
+  spec.rank = request.rank;
+  spec.source = request.source;
+  return ingest_.Add(std::move(spec), *index, snapshot->Find(request.rank)->health);
+}
+
+void SourceRegistry::Drop(Rank rank) {
+  ingest_.Remove(rank);
+  catalog_.RemoveRank(rank);
+}
+
+void SourceRegistry::NoteIfEmpty(const Partition& partition) {
+  if (!catalog_.snapshot()->In(partition).empty() || indexes_.Find(partition) == nullptr) return;
+  empty_since_.emplace(partition, clock_.Now());
+  empty_partitions_.store(empty_since_.size(), std::memory_order_relaxed);
+}
+
+Result<void> SourceRegistry::Unregister(WorkerId worker, std::string_view model_name,
+                                        std::optional<std::string_view> routing_group,
+                                        std::optional<std::uint32_t> dp_rank) {
+  const Lock lock(mutex_);
+  const auto snapshot = catalog_.snapshot();
+  const fleet::Worker* const found = snapshot->Find(worker);
+  if (found == nullptr) {
+    return Fail(ErrorCode::kNotFound, fmt::format("instance {} not found", Raw(worker)));
+  }
+  const Partition& partition = found->spec.partition;
+  if (partition.model_name != model_name ||
+      (routing_group && partition.routing_group != *routing_group)) {
+    return Fail(ErrorCode::kNotFound,
+                fmt::format("instance {} not found for model={} routing_group={}; it is registered "
+                            "for model={} routing_group={}",
+                            Raw(worker), model_name, routing_group.value_or("(any)"),
+                            partition.model_name, partition.routing_group));
+  }
+  if (dp_rank && found->FindRank(*dp_rank) == nullptr) {
+    return Fail(ErrorCode::kNotFound,
+                fmt::format("instance {} dp_rank {} not found", Raw(worker), *dp_rank));
+  }
+  for (const fleet::RankEntry& entry : found->ranks) {
+    if (!dp_rank || entry.rank.dp_rank == *dp_rank) Drop(entry.rank);
+  }
+  NoteIfEmpty(partition);
+  return {};
+}
+
+Result<std::shared_ptr<index::PartitionIndex>> SourceRegistry::FindIndex(
+    const Partition& partition) {
+  // Relaxed: a partition that turned empty this moment has its grace before it.
+  if (empty_partitions_.load(std::memory_order_relaxed) > 0) {
+    const Lock lock(mutex_);
+    const auto empty = empty_since_.find(partition);
+    if (empty != empty_since_.end() && clock_.Now() - empty->second > options_.partition_grace) {
+      indexes_.Remove(partition);
+      empty_since_.erase(empty);
+      empty_partitions_.store(empty_since_.size(), std::memory_order_relaxed);
+    }
+  }
+  if (auto index = indexes_.Find(partition)) return index;
+  return Fail(ErrorCode::kNotFound, fmt::format("no indexer for model={} routing_group={}",
+                                                partition.model_name, partition.routing_group));
+}
+
+}  // namespace kvr::service

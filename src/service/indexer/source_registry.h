@@ -1,0 +1,77 @@
+// Which event sources the indexer follows, and what it knows through them.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "fleet/catalog.h"
+#include "index/index_set.h"
+#include "ingest/ingest.h"
+#include "model/ids.h"
+
+namespace kvr::service {
+
+// Registers ranks with the catalog, their partition's index and the ingest, all three or none.
+//
+// Thread-safe. Changes are serialised; reading goes to the catalog and the indexes directly.
+class SourceRegistry {
+ public:
+  struct Options {
+    // How long the empty index of a partition answers after its last worker left; then the
+    // partition is unknown.
+    Millis partition_grace{60'000};
+  };
+
+  struct Request {
+    Rank rank;
+    Partition partition;
+    fleet::EventSource source;
+    std::uint32_t block_size = 0;
+    bool replace = false;  // a rank registered with another source takes the new one
+  };
+
+  // All must outlive the registry.
+  SourceRegistry(fleet::Catalog& catalog, index::IndexSet& indexes, ingest::Ingest& ingest,
+                 const Clock& clock, const Options& options);
+
+  // True when the rank is new or was replaced, false when it is registered exactly like this.
+  // kInvalidArgument, kAlreadyExists, kOverloaded with the texts of the catalog and of ingest.
+  Result<bool> Register(const Request& request) KVR_EXCLUDES(mutex_);
+
+  // Removes one rank, or all ranks of the worker when `dp_rank` is none. After the return no event
+  // of them changes anything. `routing_group` none: whatever group the worker is in. kNotFound.
+  Result<void> Unregister(WorkerId worker, std::string_view model_name,
+                          std::optional<std::string_view> routing_group,
+                          std::optional<std::uint32_t> dp_rank) KVR_EXCLUDES(mutex_);
+
+  // The partition's index; kNotFound "no indexer for model=M routing_group=G".
+  Result<std::shared_ptr<index::PartitionIndex>> FindIndex(const Partition& partition)
+      KVR_EXCLUDES(mutex_);
+
+  [[nodiscard]] const fleet::Catalog& catalog() const { return catalog_; }
+  [[nodiscard]] const index::IndexSet& indexes() const { return indexes_; }
+
+ private:
+  Result<void> Follow(const Request& request) KVR_REQUIRES(mutex_);
+  void Drop(Rank rank) KVR_REQUIRES(mutex_);
+  void NoteIfEmpty(const Partition& partition) KVR_REQUIRES(mutex_);
+
+  fleet::Catalog& catalog_;
+  index::IndexSet& indexes_;
+  ingest::Ingest& ingest_;
+  const Clock& clock_;
+  const Options options_;
+  Mutex mutex_;
+  std::map<Partition, Nanos> empty_since_ KVR_GUARDED_BY(mutex_);
+  std::atomic<std::size_t> empty_partitions_{0};  // lets FindIndex skip the lock
+};
+
+}  // namespace kvr::service
