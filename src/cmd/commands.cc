@@ -1,10 +1,12 @@
 #include "cmd/command.h"
+#include "cmd/decode_command.h"
 #include "cmd/hash_command.h"
 
 namespace kvr::cmd {
 
 const std::vector<const Command*>& Commands() {
   static const std::vector<const Command*> commands = {
+      &kDecodeCommand,
       &kHashCommand,
   };
   return commands;

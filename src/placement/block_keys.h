@@ -1,4 +1,4 @@
-// From the extra keys of an engine event to the identity of its blocks. Private to the module.
+// From the extra keys of an engine event to the identity of its blocks.
 #pragma once
 
 #include <cstddef>

@@ -11,6 +11,7 @@
 #include "placement/hash_set.h"
 #include "placement/rank_memory.h"
 #include "wire/medium.h"
+#include "wire/trtllm_json.h"
 
 namespace kvr::placement {
 namespace {
@@ -66,7 +67,9 @@ class EventTranslator::Impl {
                                             PlacementBatch& out) {
     out.Clear();
     ++stats_.batches;
-    auto decoded = wire::DecodeEventBatch(payload, options_.limits, batch_);
+    auto decoded = wire::LooksLikeJson(payload)
+                       ? json_.Decode(payload, options_.limits, options_.block_size, batch_)
+                       : wire::DecodeEventBatch(payload, options_.limits, batch_);
     RankMemory* memory =
         decoded ? MemoryOf(batch_.dp_rank.value_or(options_.rank.dp_rank)) : nullptr;
     if (memory == nullptr) {
@@ -95,7 +98,10 @@ class EventTranslator::Impl {
     return {};
   }
 
-  void Reset() { ranks_.clear(); }
+  void Reset() {
+    ranks_.clear();
+    json_.Reset();
+  }
 
   const wire::EventBatch& decoded() const { return batch_; }
   const TranslatorOptions& options() const { return options_; }
@@ -327,6 +333,7 @@ class EventTranslator::Impl {
   TranslatorOptions options_;
   TranslatorStats stats_;
   std::vector<RankMemory> ranks_;
+  wire::TrtllmJsonDecoder json_;
   // Scratch, kept for its capacity.
   wire::EventBatch batch_;
   HashSet seen_;

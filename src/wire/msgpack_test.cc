@@ -1,0 +1,207 @@
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/hex.h"
+#include "wire/msgpack_reader.h"
+#include "wire/msgpack_writer.h"
+
+namespace kvr::wire {
+namespace {
+
+using Kind = MsgpackItem::Kind;
+
+std::vector<std::byte> Bytes(std::string_view hex) {
+  auto bytes = FromHex(hex);
+  EXPECT_TRUE(bytes) << hex;
+  return *bytes;
+}
+
+std::string Hex(const std::string& bytes) {
+  return ToHex(std::as_bytes(std::span(bytes)));
+}
+
+TEST(Msgpack, IntegersTakeTheirShortestForm) {
+  const struct {
+    std::int64_t value;
+    std::string_view hex;
+  } rows[] = {
+      {0, "00"},
+      {127, "7f"},
+      {128, "cc80"},
+      {255, "ccff"},
+      {256, "cd0100"},
+      {65535, "cdffff"},
+      {65536, "ce00010000"},
+      {0xffffffff, "ceffffffff"},
+      {0x100000000, "cf0000000100000000"},
+      {-1, "ff"},
+      {-32, "e0"},
+      {-33, "d0df"},
+      {-128, "d080"},
+      {-129, "d1ff7f"},
+      {-32768, "d18000"},
+      {-32769, "d2ffff7fff"},
+      {std::numeric_limits<std::int32_t>::min(), "d280000000"},
+      {std::int64_t{std::numeric_limits<std::int32_t>::min()} - 1, "d3ffffffff7fffffff"},
+      {std::numeric_limits<std::int64_t>::min(), "d38000000000000000"},
+  };
+  for (const auto& row : rows) {
+    std::string out;
+    MsgpackWriter(out).Int(row.value);
+    EXPECT_EQ(Hex(out), row.hex);
+    const auto bytes = Bytes(row.hex);
+    MsgpackReader in(bytes);
+    MsgpackItem item;
+    ASSERT_TRUE(in.Read(item)) << row.hex;
+    EXPECT_EQ(item.kind, row.value < 0 ? Kind::kInt : Kind::kUint);
+    EXPECT_EQ(static_cast<std::int64_t>(item.number), row.value);
+    EXPECT_EQ(in.left(), 0u);
+  }
+}
+
+TEST(Msgpack, SizedValuesRoundTrip) {
+  for (const std::size_t size : {0u, 1u, 15u, 16u, 31u, 32u, 255u, 256u, 65535u, 65536u}) {
+    std::string out;
+    MsgpackWriter writer(out);
+    const std::string text(size, 'x');
+    writer.Array(size);
+    for (std::size_t i = 0; i < size; ++i)
+      writer.Nil();
+    writer.Map(size);
+    for (std::size_t i = 0; i < 2 * size; ++i)
+      writer.Bool(true);
+    writer.Text(text);
+    writer.Bin(text);
+    writer.Double(-0.5);
+
+    MsgpackReader in(std::as_bytes(std::span(out)));
+    std::size_t count = 0;
+    ASSERT_TRUE(in.ReadArray(count));
+    EXPECT_EQ(count, size);
+    MsgpackItem item;
+    for (std::size_t i = 0; i < size; ++i)
+      ASSERT_TRUE(in.Read(item) && item.kind == Kind::kNil);
+    ASSERT_TRUE(in.ReadMap(count));
+    EXPECT_EQ(count, size);
+    for (std::size_t i = 0; i < 2 * size; ++i)
+      ASSERT_TRUE(in.Read(item) && item.kind == Kind::kBool && item.number == 1);
+    std::string_view read;
+    ASSERT_TRUE(in.ReadText(read));
+    EXPECT_EQ(read, text);
+    ASSERT_TRUE(in.Read(item));
+    EXPECT_EQ(item.kind, Kind::kBin);
+    EXPECT_EQ(item.bytes, text);
+    ASSERT_TRUE(in.Read(item));
+    EXPECT_EQ(item.kind, Kind::kFloat);
+    EXPECT_EQ(item.real, -0.5);
+    EXPECT_EQ(in.left(), 0u);
+
+    in.Seek(0);
+    for (int i = 0; i < 5; ++i)
+      ASSERT_TRUE(in.Skip(1));
+    EXPECT_EQ(in.left(), 0u);
+    in.Seek(0);
+    for (int i = 0; i < 5; ++i)
+      ASSERT_TRUE(in.SkipAnyDepth());
+    EXPECT_EQ(in.left(), 0u);
+  }
+}
+
+TEST(Msgpack, ForeignTypesAreSkipped) {
+  // fixext 1, 2, 4, 8, 16, ext 8, 16, 32, float32
+  const std::vector<std::string> values = {"d401aa",
+                                           "d501aaaa",
+                                           "d601aaaaaaaa",
+                                           "d701aaaaaaaaaaaaaaaa",
+                                           "d801" + std::string(32, 'a'),
+                                           "c70201aaaa",
+                                           "c8000201aaaa",
+                                           "c90000000201aaaa",
+                                           "ca3f800000"};
+  for (const auto& hex : values) {
+    const auto bytes = Bytes(hex);
+    MsgpackReader in(bytes);
+    EXPECT_TRUE(in.Skip(0)) << hex;
+    EXPECT_EQ(in.left(), 0u) << hex;
+    for (std::size_t size = 0; size < bytes.size(); ++size) {  // and every cut is noticed
+      MsgpackReader cut(std::span<const std::byte>(bytes).first(size));
+      EXPECT_FALSE(cut.Skip(0)) << hex;
+      EXPECT_EQ(cut.error().code, DecodeErrc::kTruncated) << hex;
+    }
+  }
+}
+
+TEST(Msgpack, SizesThatLieAreTruncation) {
+  for (const std::string_view hex :
+       {"ddffffffff0000000000", "dfffffffff0000", "dcffff00", "9f", "8f", "c6ffffffff00",
+        "dbffffffff00", "c9ffffffff00", "a5616263"}) {
+    const auto bytes = Bytes(hex);
+    MsgpackReader in(bytes);
+    MsgpackItem item;
+    EXPECT_FALSE(in.Read(item)) << hex;
+    EXPECT_EQ(in.error().code, DecodeErrc::kTruncated) << hex;
+  }
+}
+
+TEST(Msgpack, U32) {
+  const struct {
+    std::string_view hex;
+    std::int64_t value;  // -1: out of range, -2: wrong type
+  } rows[] = {{"00", 0},
+              {"7f", 127},
+              {"cc80", 128},
+              {"cd0100", 256},
+              {"ceffffffff", 0xffffffff},
+              {"cf00000000ffffffff", 0xffffffff},
+              {"d07f", 127},
+              {"d300000000ffffffff", 0xffffffff},
+              {"ff", -1},
+              {"cf0000000100000000", -1},
+              {"d0ff", -1},
+              {"a0", -2},
+              {"c0", -2},
+              {"cb3ff0000000000000", -2}};
+  for (const auto& row : rows) {
+    const auto bytes = Bytes(row.hex);
+    MsgpackReader in(bytes);
+    std::uint32_t value = 0;
+    EXPECT_EQ(in.ReadU32(value), row.value >= 0) << row.hex;
+    if (row.value >= 0) {
+      EXPECT_EQ(value, row.value) << row.hex;
+    } else {
+      EXPECT_EQ(in.error().code, row.value == -1 ? DecodeErrc::kOutOfRange : DecodeErrc::kWrongType)
+          << row.hex;
+    }
+  }
+}
+
+TEST(Msgpack, SkipKeepsToItsDepth) {
+  std::string deep(100'000, '\x91');
+  deep += '\xc0';
+  MsgpackReader in(std::as_bytes(std::span(deep)));
+  EXPECT_FALSE(in.Skip(16));
+  EXPECT_EQ(in.error(), (DecodeError{DecodeErrc::kOverLimit, 16}));
+  in.Seek(0);
+  EXPECT_FALSE(in.Skip(1'000'000));
+  EXPECT_EQ(in.error(), (DecodeError{DecodeErrc::kOverLimit, 64}));
+  in.Seek(0);
+  EXPECT_TRUE(in.SkipAnyDepth());
+  EXPECT_EQ(in.left(), 0u);
+}
+
+TEST(Msgpack, TextMustBeUtf8) {
+  const auto bytes = Bytes("a2c328");
+  MsgpackReader in(bytes);
+  std::string_view text;
+  EXPECT_FALSE(in.ReadText(text));
+  EXPECT_EQ(in.error().code, DecodeErrc::kBadText);
+  EXPECT_TRUE(IsUtf8("grün"));
+  EXPECT_FALSE(IsUtf8("\xff"));
+}
+
+}  // namespace
+}  // namespace kvr::wire

@@ -1,0 +1,46 @@
+// TensorRT-LLM's own event lists, which are JSON.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/result.h"
+#include "wire/decode_error.h"
+#include "wire/event_batch.h"
+#include "wire/event_decoder.h"
+
+namespace kvr::wire {
+
+// Whether a payload is JSON text rather than a MessagePack batch. No batch starts like JSON does.
+bool LooksLikeJson(std::span<const std::byte> payload);
+
+// Decodes one event, or a list of them, of one stream.
+//
+// A partial block and what follows it in the same event are left out, for an index knows full
+// blocks only. Of several attention windows the largest is the main one; events of the others are
+// marked as of another group. A block that moves between cache levels becomes a store by name in
+// the new tier and a removal from the old. Events are told apart per item, as MessagePack ones are.
+// Not thread-safe.
+class TrtllmJsonDecoder {
+ public:
+  TrtllmJsonDecoder();
+  ~TrtllmJsonDecoder();
+  TrtllmJsonDecoder(TrtllmJsonDecoder&&) noexcept;
+  TrtllmJsonDecoder& operator=(TrtllmJsonDecoder&&) noexcept;
+
+  // `block_size` is the engine's tokens per block; 0 takes the first block of each event. Replaces
+  // the content of `batch`, whose views are valid until the next call. On error it is empty.
+  Result<void, DecodeError> Decode(std::span<const std::byte> payload, const DecodeLimits& limits,
+                                   std::uint32_t block_size, EventBatch& batch);
+
+  // Forgets windows and levels, as after a restart of the engine.
+  void Reset();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvr::wire
