@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "index/naive_index.h"
+#include "index/block_tree.h"
 
 namespace kvr::index {
 
@@ -21,7 +21,7 @@ Result<std::shared_ptr<PartitionIndex>> IndexSet::GetOrCreate(const Partition& p
     entry = std::make_shared<PartitionIndex>();
     entry->partition = partition;
     entry->block_size = block_size;
-    entry->index = std::make_unique<NaiveIndex>(options_);
+    entry->index = std::make_unique<BlockTree>(options_);
   } else if (entry->block_size != block_size) {
     return Fail(
         ErrorCode::kAlreadyExists,

@@ -193,14 +193,17 @@ void NaiveIndex::Forget(RankBlocks& blocks, Chain chain) {
 }
 
 void NaiveIndex::Wait(RankBlocks& blocks, const Waiting& block) {
-  for (Waiting& other : blocks.waiting) {
-    if (other.name != block.name) continue;
-    other.tiers |= block.tiers;
-    other.eligible |= block.eligible;
-    if (block.content) {
-      other.content = block.content;
-      other.parent = block.parent;
+  for (auto other = blocks.waiting.begin(); other != blocks.waiting.end(); ++other) {
+    if (other->name != block.name) continue;
+    Waiting merged = block;
+    merged.tiers |= other->tiers;
+    merged.eligible |= other->eligible;
+    if (!block.content) {
+      merged.content = other->content;
+      merged.parent = other->parent;
     }
+    blocks.waiting.erase(other);
+    blocks.waiting.push_back(merged);
     return;
   }
   if (options_.pending_blocks_max == 0 || blocks.waiting.size() >= options_.pending_blocks_max) {

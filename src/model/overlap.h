@@ -54,6 +54,8 @@ class OverlapScores {
     scored_.push_back(slot);
     return by_slot_[Raw(slot)];
   }
+  // For indexes only. The entry of a slot that Score was called for.
+  RankOverlap& Entry(RankSlot slot) { return by_slot_[Raw(slot)]; }
   std::vector<std::uint32_t>& mutable_device_holders() { return device_holders_; }
   // For indexes only. Room to work in that is kept between queries; its content is not.
   std::vector<std::uint64_t>& scratch() { return scratch_; }
