@@ -1,0 +1,342 @@
+// Rows T8 to T11 and B1 to B58: transport payloads, batches and events.
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "base/hex.h"
+#include "support/json_msgpack.h"
+#include "wire/stream.h"
+
+namespace kvr::test {
+namespace {
+
+struct Row {
+  std::string_view id;
+  std::string json;
+  std::string expected;
+};
+
+// Each row on a stream of its own.
+void Expect(std::initializer_list<Row> rows) {
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.id);
+    Stream stream;
+    EXPECT_EQ(stream.Feed(row.json), row.expected);
+  }
+}
+
+std::string Feed(std::string_view hex) {
+  Stream stream;
+  const auto bytes = FromHex(hex);
+  EXPECT_TRUE(bytes);
+  return stream.FeedBytes(*bytes);
+}
+
+// A positional store of block A: nine elements, then `tail`.
+std::string Tail(const std::string& tail) {
+  return R"([1.5,[["BlockStored",[11],null,[1,2,3,4],4,null,"GPU",null,null)" + tail + "]],0]";
+}
+
+TEST(DecodeRows, TransportPayloads) {
+  EXPECT_EQ(Feed(""), "error truncated");                    // T8
+  EXPECT_EQ(Feed("c1"), "error not_msgpack");                // T9
+  EXPECT_EQ(Feed("a178"), "error wrong_type");               // a string is no batch
+  EXPECT_EQ(Feed("93cb3ff80000000000"), "error truncated");  // T10
+  const auto good = MsgpackFromJson(Batch({St("11", "null", kA)}));
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    Stream stream;
+    EXPECT_EQ(stream.FeedBytes(std::span(good).first(size)), "error truncated") << size;
+    EXPECT_TRUE(stream.translator().decoded().events.empty());
+    EXPECT_EQ(stream.FeedBytes(good), "stored device 11=A");  // the next one is fine
+  }
+  auto trailing = good;  // T11
+  trailing.resize(good.size() + 3);
+  Stream stream;
+  EXPECT_EQ(stream.FeedBytes(trailing), "stored device 11=A");
+  EXPECT_EQ(stream.translator().stats().trailing_bytes, 3u);
+}
+
+TEST(DecodeRows, Batches) {
+  const std::string event = St("11", "null", kA);
+  const std::string stored = "stored device 11=A";
+  Expect({
+      {"B1", "[1.5,[],0]", ""},
+      {"B2", "[1.5,[" + event + "],null]", stored},
+      {"B3", "[1.5,[" + event + "]]", stored},
+      {"B4", "[1.5,[" + event + R"(],0,"x"])", stored},
+      {"B5", R"({"ts":1.5,"events":[)" + event + "]}", stored},
+      {"B5 rank first", R"({"data_parallel_rank":2,"events":[)" + event + R"(],"ts":1.5})",
+       "stored @2 device 11=A"},
+      {"B5 unknown key", R"({"ts":1.5,"new":{"a":[1]},"events":[)" + event + "]}", stored},
+      {"B6", R"({"ts":1.5,"dp_rank":3,"events":[)" + event + "]}", "stored @3 device 11=A"},
+      {"B7", "[1700000000,[" + event + "],0]", stored},
+      {"B7 negative", "[-5,[" + event + "],0]", stored},
+      {"B8", "[1.5,[" + event + "],-1]", "error out_of_range"},
+      {"B8 beyond the wire's 32 bits", "[1.5,[" + event + "],2147483648]", "error out_of_range"},
+      {"B9", "[1.5,[" + event + "],3]", "stored @3 device 11=A"},
+      {"rank of another type", "[1.5,[" + event + R"(],"0"])", "error wrong_type"},
+      {"one element", "[1.5]", "error missing_field"},
+      {"no events", R"({"ts":1.5})", "error missing_field"},
+      {"no ts", R"({"events":[]})", "error missing_field"},
+      {"events no list", "[1.5,7,0]", "error wrong_type"},
+      {"ts no number", R"(["x",[],0])", "error wrong_type"},
+  });
+}
+
+TEST(DecodeRows, GoldenBytes) {
+  EXPECT_EQ(  // B10
+      Feed("93cb3ff80000000000009197ab426c6f636b53746f726564920102c098010203040506070804c0a3475055"
+           "00"),
+      "stored device 1=A 2=B");
+  EXPECT_EQ(  // B11
+      Feed("93cb3ff80000000000009183a474797065ac426c6f636b52656d6f766564ac626c6f636b5f6861736865739"
+           "1ffa66d656469756da343505503"),
+      "removed @3 host_pinned 18446744073709551615");
+}
+
+TEST(DecodeRows, ABadEventCostsItself) {
+  const std::string good = St("11", "null", kA);
+  const std::string stored = "stored device 11=A";
+  const auto with = [&](std::string_view id, const std::string& bad, std::string_view reason) {
+    return Row{id, Batch({bad, good}), stored + "; drop 0 " + std::string(reason)};
+  };
+  Expect({
+      with("B12", R"(["BlockStored",[1],null,["x"],4])", "decode_error"),
+      with("B13", "[]", "decode_error"),
+      with("B14", "7", "decode_error"),
+      with("B14 nil", "null", "decode_error"),
+      with("B15", R"(["BlockMoved",[1]])", "unknown_event"),
+      with("B15 map", R"({"type":"BlockMoved"})", "unknown_event"),
+      with("B16", R"({"block_hashes":[1],"token_ids":[1,2,3,4],"block_size":4})", "decode_error"),
+      with("tag no text", "[7,[1]]", "decode_error"),
+      with("B19", R"({"type":"BlockStored","block_hashes":[1],"token_ids":[1,2,3,4]})",
+           "decode_error"),
+      with("B21", R"(["BlockStored",[1],null,[1,2,3,4]])", "decode_error"),
+      with("removal without hashes", R"(["BlockRemoved"])", "decode_error"),
+      with("B43 float", R"(["BlockStored",[1.0],null,[1,2,3,4],4])", "decode_error"),
+      with("B43 string", R"(["BlockStored",["11"],null,[1,2,3,4],4])", "decode_error"),
+      with("B43 nil", R"(["BlockStored",[null],null,[1,2,3,4],4])", "decode_error"),
+      with("B44 empty bin", R"(["BlockStored",[{"$bytes":""}],null,[1,2,3,4],4])", "decode_error"),
+      with("B47 negative", R"(["BlockStored",[1],null,[1,2,3,-1],4])", "decode_error"),
+      with("B47 2^32", R"(["BlockStored",[1],null,[1,2,3,4294967296],4])", "decode_error"),
+      with("B50", R"(["BlockStored",[1],null,[1,[2,3]],4])", "decode_error"),
+      with("B50 pair first", R"(["BlockStored",[1],null,[[1,2],3],4])", "decode_error"),
+      with("B51", R"(["BlockStored",[1],null,[[1,2,3]],4])", "decode_error"),
+      with(
+          "B54",
+          R"({"type":"BlockStored","new":{"$raw":")" +
+              [] {
+                std::string deep;
+                for (int i = 0; i < 10'000; ++i)
+                  deep += "91";
+                return deep + "c0";
+              }() +
+              R"("},"block_hashes":[1],"token_ids":[1,2,3,4],"block_size":4})",
+          "decode_error"),
+      with("B55", R"({"type":"BlockRemoved","block_hashes":[1],"medium":{"$raw":"a2c328"}})",
+           "decode_error"),
+      with("B55 tag", R"([{"$raw":"a2c328"}])", "decode_error"),
+      with("negative block size", R"(["BlockStored",[1],null,[1,2,3,4],-4])", "decode_error"),
+      with("medium no text", St("1", "null", kA, R"("medium":7)"), "decode_error"),
+      with("key no text", R"({"$raw":"81c0c0"})", "decode_error"),
+  });
+}
+
+TEST(DecodeRows, MapEvents) {
+  Expect({
+      {"B17",
+       R"([1.5,[{"block_hashes":[11],"token_ids":[1,2,3,4],"block_size":4,"type":"BlockStored"}],0])",
+       "stored device 11=A"},
+      {"B18", Batch({St("11", "null", kA, R"("new":{"a":{"b":[1,{"c":2}]}})")}),
+       "stored device 11=A"},
+      {"B20",
+       R"([1.5,[{"type":"BlockStored","block_hashes":[11],"token_ids":[1,2,3,4],"block_size":4}],0])",
+       "stored device 11=A"},
+      {"of two keys the last counts", Batch({St("11", "null", kA, R"("block_hashes":[12])")}),
+       "stored device 12=A"},
+      {"of two tags the last counts", Batch({St("11", "null", kA, R"("type":"BlockRemoved")")}),
+       "removed device 11"},
+  });
+}
+
+TEST(DecodeRows, PositionalEvents) {
+  const auto one = [](std::string_view event) { return "[1.5,[" + std::string(event) + "],0]"; };
+  const std::string stored = "stored device 11=A";
+  Expect({
+      {"B22", one(R"(["BlockStored",[11],null,[1,2,3,4],4])"), stored},
+      {"B23", one(R"(["BlockStored",[11],null,[1,2,3,4],4,42])"), stored + " !eligible"},
+      {"B23 any value", one(R"(["BlockStored",[11],null,[1,2,3,4],4,[-1,{"a":2}],"CPU"])"),
+       "stored host_pinned 11=A"},
+      {"B24", one(R"(["BlockStored",[11],null,[1,2,3,4],4,null,"GPU","adapter"])"),
+       "stored device 11=" + Local('A', "adapter")},
+      {"B25",
+       one(R"(["BlockStored",[11],null,[1,2,3,4],4,null,"GPU",{"cache_salt":"a","session_id":"s"}])"),
+       "stored device 11=" + Local('A', "", "a")},
+      {"B26",
+       one(R"(["BlockStored",[11],null,[1,2,3,4],4,null,"GPU",null,[["dynamo-cache-salt:t"]]])"),
+       "stored device 11=" + Local('A', "", "t")},
+      {"component names", one(R"(["BlockStored",[11],null,[1,2,3,4],4,null,"GPU",["full","swa"]])"),
+       stored},
+      {"B37", one(R"(["BlockRemoved",[1]])"), "removed device 1"},
+      {"B38", one(R"(["BlockRemoved",[1],"CPU",null,null,null,"REMOTE"])"),
+       "drop 0 remote_locality"},
+      {"B39 array", one(R"(["AllBlocksCleared"])"), "cleared"},
+      {"B39 extras", one(R"(["AllBlocksCleared",null,1])"), "cleared"},
+      {"B39 map", one(R"({"type":"AllBlocksCleared"})"), "cleared"},
+      {"clear with a medium", one(R"(["AllBlocksCleared","GPU"])"), "cleared"},
+      {"clear with an extra key", one(R"({"type":"AllBlocksCleared","extra":1})"), "cleared"},
+      {"clear of another owner", one(R"(["AllBlocksCleared","kvcr"])"),
+       "drop 0 unsupported_ownership"},
+      {"clear of an unknown owner", one(R"({"type":"AllBlocksCleared","ownership":"x"})"),
+       "drop 0 unknown_ownership"},
+      {"clear of a tier is no clear", one(R"({"type":"TierBlocksCleared","medium":"GPU"})"),
+       "drop 0 unknown_event"},
+      {"B40", one(R"(["Ignored",1,2])"), "drop 0 ignored_event"},
+      {"B41 tuple", one(R"(["BlockStored",[11],null,[1,2,3,4],4,null,""])"), stored},
+      {"B41 map", Batch({St("11", "null", kA, R"("medium":"")")}), stored},
+  });
+}
+
+TEST(DecodeRows, Tails) {
+  const std::string stored = "stored device 11=A";
+  Expect({
+      {"B27", Tail(R"(,0,"full_attention",null,"LOCAL")"), stored},
+      {"B28", Tail(R"(,null,null,null,"REMOTE")"), "drop 0 remote_locality"},
+      {"B29", Tail(R"(,0,"full_attention",null,"LOCAL","kvcr")"), "drop 0 unsupported_ownership"},
+      {"B30", Tail(",1"), "drop 0 unlearned_group"},
+      {"B31", Tail(R"(,"mamba")"), "drop 0 non_main_group"},
+      {"B32", Tail(R"(,3,"sliding_window",4096)"), "drop 0 non_main_group"},
+      {"B33", Tail(R"(,[null],0,"full_attention")"), stored},
+      {"B34", Tail(R"(,null,"full_attention",null)"), stored},
+      {"B35", Tail(R"(,0,"full_attention",null,"LOCAL",null,{},7)"), stored},
+      {"B36", Tail(R"(,"full_attention",0,null,"REMOTE")"), "drop 0 unknown_kind"},
+      {"objects by type", Tail(R"(,[{"mm_objects":[{"mm_hash":42,"offsets":[]}]}],0)"),
+       "stored device 11=" + Local('A', "", "", {42}) + " !eligible"},
+      {"a list of something else", Tail(R"(,["full"],0)"), stored},
+      {"a token offset names no group", Tail(",null,null,null,4"), stored},
+  });
+  const struct {
+    std::string_view tail;
+    std::uint32_t legacy;
+    std::optional<std::uint32_t> group, window;
+    std::string_view kind, locality, ownership;
+  } rows[] = {
+      {R"(,0,"full_attention",null,"LOCAL")", 0, 0, {}, "full_attention", "LOCAL", ""},
+      {R"(,0,"full_attention",9,"LOCAL","kvcr")", 0, 0, 9, "full_attention", "LOCAL", "kvcr"},
+      {R"(,3,"sliding_window",4096)", 1, 3, 4096, "sliding_window", "", ""},
+      {R"(,"mamba",7)", 1, 7, {}, "mamba", "", ""},
+      {R"(,null,"full_attention",null)", 1, {}, {}, "full_attention", "", ""},
+      {R"(,"full_attention",0,null,"REMOTE")", 1, 0, {}, "REMOTE", "", ""},
+      {R"(,[null],0,"mamba",8,"LOCAL")", 1, 0, 8, "LOCAL", "", ""},
+      {"", 0, {}, {}, "", "", ""},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.tail);
+    wire::EventBatch batch;
+    const auto bytes = MsgpackFromJson(Tail(std::string(row.tail)));
+    ASSERT_TRUE(wire::DecodeEventBatch(bytes, {}, batch));
+    ASSERT_EQ(batch.events.size(), 1u);
+    EXPECT_EQ(batch.legacy_layouts, row.legacy);
+    EXPECT_EQ(batch.events[0].group, row.group);
+    EXPECT_EQ(batch.events[0].window, row.window);
+    EXPECT_EQ(batch.events[0].kind_name, row.kind);
+    EXPECT_EQ(batch.events[0].locality_name, row.locality);
+    EXPECT_EQ(batch.events[0].ownership_name, row.ownership);
+  }
+}
+
+TEST(DecodeRows, HashesAndTokens) {
+  Expect({
+      {"B42", Batch({Rm("-1"), Rm("18446744073709551615")}),
+       "removed device 18446744073709551615; removed device 18446744073709551615"},
+      {"B44",
+       Batch({St(R"({"$bytes":"c9d58ba695280d69b243e1e0df813136ca9196b286fb1a021e0b2e028ef071cb"})",
+                 "null", kA)}),
+       "stored device 2164874634404590027=A"},
+      {"B45", Batch({Rm(R"({"$bytes":"010203"})")}), "removed device 66051"},
+      {"B46", Batch({St("11", R"({"$bytes":"aabbccdd0000000000000009"})", kA)}),
+       "stored device <9 11=A"},
+      {"B48", Batch({St("11", "null", "[1,2],[2,3],[3,4],[4,5]")}),
+       "stored device 11=1914873892905420881"},
+      {"B49", Batch({St("11", "null", "")}), "named device 11"},
+      {"nil tokens",
+       R"([1.5,[{"type":"BlockStored","block_hashes":[11],"token_ids":null,"block_size":4}],0])",
+       "named device 11"},
+  });
+}
+
+TEST(DecodeRows, ExplicitFieldsWin) {
+  const std::string digest(64, 'a');
+  Expect({
+      {"B56",
+       Batch({St("11", "null", kA,
+                 R"("block_mm_infos":[{"mm_objects":[{"mm_hash":42,"offsets":[]}]}],)"
+                 R"("extra_keys":[[")" +
+                     digest + R"("]])")}),
+       "stored device 11=" + Local('A', "", "", {42}) + " !eligible"},
+      {"B57",
+       Batch({St("11", "null", kA,
+                 R"("cache_salt":"own","extra_keys":[["dynamo-cache-salt:other"]])")}),
+       "stored device 11=" + Local('A', "", "own")},
+      {"B58",
+       Batch({St("11", "null", kA, R"("cache_salt":"","extra_keys":[["dynamo-cache-salt:t"]])")}),
+       "stored device 11=A"},
+  });
+}
+
+TEST(DecodeRows, B52LargeEventsAndTheirLimit) {
+  std::string tokens = "1";
+  for (int i = 1; i < 1'000'000; ++i)
+    tokens += ",1";
+  std::string hashes = "1";
+  for (int i = 2; i <= 100'000; ++i)
+    hashes += "," + std::to_string(i);
+  const auto payload = MsgpackFromJson(Batch({
+      R"({"type":"BlockStored","block_hashes":[)" + hashes + R"(],"token_ids":[)" + tokens +
+          R"(],"block_size":10})",
+      St("7", "null", kA),
+  }));
+  auto options = StreamOptions();
+  options.block_size = 10;
+  Stream large(options);
+  large.FeedBytes(payload);
+  ASSERT_EQ(large.batch().events.size(), 1u);
+  EXPECT_EQ(large.batch().events[0].blocks.size(), 100'000u);
+
+  options = StreamOptions();
+  options.limits.tokens_max = 999'999;
+  Stream small(options);
+  EXPECT_EQ(small.FeedBytes(payload), "stored device 7=A; drop 0 decode_error");
+  EXPECT_EQ(small.batch().dropped[0].error.code, wire::DecodeErrc::kOverLimit);
+  options = StreamOptions();
+  options.limits.blocks_max = 99'999;
+  Stream few(options);
+  EXPECT_EQ(few.FeedBytes(payload), "stored device 7=A; drop 0 decode_error");
+  options.limits.events_max = 1;
+  Stream one(options);
+  EXPECT_EQ(one.FeedBytes(payload), "error over_limit");
+  options.limits.payload_bytes_max = payload.size() - 1;
+  Stream none(options);
+  EXPECT_EQ(none.FeedBytes(payload), "error over_limit");
+}
+
+TEST(DecodeRows, B53HostileLengthsAllocateNothing) {
+  // [1.5, [..., announcing 2^32 - 1 of something and ending
+  for (const std::string_view hex :
+       {"93cb3ff8000000000000ddffffffff0000", "ddffffffff00000000",
+        "93cb3ff80000000000009195ab426c6f636b53746f726564ddffffffff0000",
+        "93cb3ff80000000000009195ab426c6f636b53746f7265649101c0ddffffffff0000",
+        "93cb3ff80000000000009195ab426c6f636b53746f7265649101c0dfffffffff0000",
+        "93cb3ff800000000000091dfffffffff0000", "93cb3ff800000000000091dbffffffff0000"}) {
+    SCOPED_TRACE(hex);
+    const auto bytes = FromHex(hex);
+    wire::EventBatch batch;
+    const auto done = wire::DecodeEventBatch(*bytes, {}, batch);
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().code, wire::DecodeErrc::kTruncated);
+    EXPECT_LT(batch.hashes.capacity() + batch.tokens.capacity() + batch.events.capacity(), 16u);
+  }
+}
+
+}  // namespace
+}  // namespace kvr::test
