@@ -1,6 +1,7 @@
 #include "cmd/command.h"
 #include "cmd/decode_command.h"
 #include "cmd/hash_command.h"
+#include "cmd/mock_command.h"
 
 namespace kvr::cmd {
 
@@ -8,6 +9,7 @@ const std::vector<const Command*>& Commands() {
   static const std::vector<const Command*> commands = {
       &kDecodeCommand,
       &kHashCommand,
+      &kMockCommand,
   };
   return commands;
 }
