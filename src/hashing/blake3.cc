@@ -17,7 +17,19 @@ constexpr Words kIv = {0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A,
                        0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19};
 constexpr std::array<std::size_t, 16> kPermutation = {2, 6,  3,  10, 7, 0,  4,  13,
                                                       1, 11, 12, 5,  9, 14, 15, 8};
-constexpr int kRounds = 7;
+constexpr std::size_t kRounds = 7;
+
+// Which word of the message each round takes where: the permutation applied once more a round.
+constexpr auto kSchedule = [] {
+  std::array<std::array<std::size_t, 16>, kRounds> out{};
+  for (std::size_t i = 0; i < 16; ++i)
+    out[0][i] = i;
+  for (std::size_t round = 1; round < kRounds; ++round) {
+    for (std::size_t i = 0; i < 16; ++i)
+      out[round][i] = out[round - 1][kPermutation[i]];
+  }
+  return out;
+}();
 
 constexpr std::uint32_t kChunkStart = 1;
 constexpr std::uint32_t kChunkEnd = 2;
@@ -25,8 +37,9 @@ constexpr std::uint32_t kParent = 4;
 constexpr std::uint32_t kRoot = 8;
 constexpr std::uint32_t kKeyedHash = 16;
 
-void Mix(Block& v, std::size_t a, std::size_t b, std::size_t c, std::size_t d, std::uint32_t x,
-         std::uint32_t y) {
+// Inlined so that the state stays in registers.
+[[gnu::always_inline]] inline void Mix(Block& v, std::size_t a, std::size_t b, std::size_t c,
+                                       std::size_t d, std::uint32_t x, std::uint32_t y) {
   v[a] += v[b] + x;
   v[d] = std::rotr(v[d] ^ v[a], 16);
   v[c] += v[d];
@@ -38,8 +51,8 @@ void Mix(Block& v, std::size_t a, std::size_t b, std::size_t c, std::size_t d, s
 }
 
 // The first half of the compression's output: all that a 32-byte digest needs.
-Words Compress(const Words& chaining, Block m, std::uint64_t counter, std::size_t block_bytes,
-               std::uint32_t flags) {
+Words Compress(const Words& chaining, const Block& m, std::uint64_t counter,
+               std::size_t block_bytes, std::uint32_t flags) {
   Block v = {chaining[0],
              chaining[1],
              chaining[2],
@@ -56,19 +69,15 @@ Words Compress(const Words& chaining, Block m, std::uint64_t counter, std::size_
              static_cast<std::uint32_t>(counter >> 32),
              static_cast<std::uint32_t>(block_bytes),
              flags};
-  for (int round = 0; round < kRounds; ++round) {
-    Mix(v, 0, 4, 8, 12, m[0], m[1]);
-    Mix(v, 1, 5, 9, 13, m[2], m[3]);
-    Mix(v, 2, 6, 10, 14, m[4], m[5]);
-    Mix(v, 3, 7, 11, 15, m[6], m[7]);
-    Mix(v, 0, 5, 10, 15, m[8], m[9]);
-    Mix(v, 1, 6, 11, 12, m[10], m[11]);
-    Mix(v, 2, 7, 8, 13, m[12], m[13]);
-    Mix(v, 3, 4, 9, 14, m[14], m[15]);
-    Block permuted;
-    for (std::size_t i = 0; i < m.size(); ++i)
-      permuted[i] = m[kPermutation[i]];
-    m = permuted;
+  for (const auto& word : kSchedule) {
+    Mix(v, 0, 4, 8, 12, m[word[0]], m[word[1]]);
+    Mix(v, 1, 5, 9, 13, m[word[2]], m[word[3]]);
+    Mix(v, 2, 6, 10, 14, m[word[4]], m[word[5]]);
+    Mix(v, 3, 7, 11, 15, m[word[6]], m[word[7]]);
+    Mix(v, 0, 5, 10, 15, m[word[8]], m[word[9]]);
+    Mix(v, 1, 6, 11, 12, m[word[10]], m[word[11]]);
+    Mix(v, 2, 7, 8, 13, m[word[12]], m[word[13]]);
+    Mix(v, 3, 4, 9, 14, m[word[14]], m[word[15]]);
   }
   Words out;
   for (std::size_t i = 0; i < out.size(); ++i)

@@ -1,6 +1,6 @@
 // BLAKE3 with a 32-byte digest, from its public specification: hash and keyed hash, input of any
-// length in any pieces. Portable, one thread, about a byte a nanosecond: meant for identities of a
-// few hundred bytes, never for the path of a request.
+// length in any pieces. Portable and without SIMD: meant for identities of a few hundred bytes,
+// never for the path of a request.
 #pragma once
 
 #include <array>

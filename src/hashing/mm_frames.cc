@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "hashing/xxh3.h"
-
 namespace kvr::hashing {
 namespace {
 
@@ -90,7 +88,7 @@ void HashFramedBlocks(std::span<const TokenId> tokens, const BlockHashing& how,
     }
     scratch.clear();
     AppendFrames(scratch, window, begin, runs);
-    out[i] = BlockHash{Xxh3(std::span<const std::byte>(scratch), how.seed.raw())};
+    out[i] = BlockHash{how.seed.Hash(scratch)};
   }
 }
 
