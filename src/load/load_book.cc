@@ -32,7 +32,7 @@ Result<void> BookOptions::Validate() const {
 
 LoadBook::~LoadBook() {
   const Lock lock(mutex);
-  KVR_CHECK(handles_ == 0);  // a Booking would outlive its book
+  KVR_CHECK(stats_.handles == 0);  // a Booking would outlive its book
 }
 
 LoadSlot LoadBook::AddRank(Rank rank) {
@@ -56,7 +56,7 @@ bool LoadBook::RemoveRank(Rank rank) {
     const std::uint32_t next = entries_[i].newer;
     if (entries_[i].slot == *slot) {
       End(i);
-      ++stats_.lost_ranks;
+      ++stats_.lost_with_rank;
     }
     i = next;
   }
@@ -148,7 +148,7 @@ Result<Booking> LoadBook::Reserve(LoadSlot slot, const BookingRequest& request) 
   LinkNewest(index);
   ++stats_.bookings;
   ++stats_.booked;
-  ++handles_;
+  ++stats_.handles;
   const std::uint64_t covered =
       BlocksFor(request.isl_tokens, request.block_size) * request.block_size - request.isl_tokens;
   return Booking(*this, {index, entry.generation}, covered);
@@ -235,7 +235,7 @@ std::uint64_t LoadBook::AddOutput(BookingKey key, std::uint64_t generated) {
 
 void LoadBook::Release(BookingKey key, AtRelease what) {
   const Lock lock(mutex);
-  --handles_;
+  --stats_.handles;
   const std::uint32_t entry = FindEntry(key);
   if (entry != kNone && what == AtRelease::kEnd) End(entry);
 }

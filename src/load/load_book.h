@@ -54,10 +54,11 @@ struct RankLoad {
 
 struct BookStats {
   std::size_t ranks = 0;
-  std::size_t bookings = 0;      // live
-  std::uint64_t booked = 0;      // since the start, as the ones below
-  std::uint64_t expired = 0;     // nobody touched them for BookOptions::expiry
-  std::uint64_t lost_ranks = 0;  // bookings that ended because their rank was removed
+  std::size_t bookings = 0;          // live
+  std::size_t handles = 0;           // Booking objects that still refer to the book
+  std::uint64_t booked = 0;          // since the start, as the ones below
+  std::uint64_t expired = 0;         // nobody touched them for BookOptions::expiry
+  std::uint64_t lost_with_rank = 0;  // bookings that ended because their rank was removed
 };
 
 // Of one request. Sums over bookings_max requests stay far from 64 bits.
@@ -183,7 +184,6 @@ class LoadBook {
   std::uint32_t oldest_ KVR_GUARDED_BY(mutex) = kNone;
   std::uint32_t newest_ KVR_GUARDED_BY(mutex) = kNone;
   std::vector<std::uint32_t> shared_ KVR_GUARDED_BY(mutex);  // scratch of Project
-  std::size_t handles_ KVR_GUARDED_BY(mutex) = 0;
   BookStats stats_ KVR_GUARDED_BY(mutex);
 };
 

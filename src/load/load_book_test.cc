@@ -296,7 +296,7 @@ TEST_F(LoadBookTest, RemovedRankLosesItsBookings_T28) {
   booking.Free();
   EXPECT_EQ(Blocks(), 0u);
   EXPECT_EQ(Blocks(kOther), 1u);
-  EXPECT_EQ(book_.Stats().lost_ranks, 1u);
+  EXPECT_EQ(book_.Stats().lost_with_rank, 1u);
 }
 
 TEST_F(LoadBookTest, ReserveOnARemovedRankDoesNotBringItBack_T29) {
@@ -397,7 +397,7 @@ TEST(LoadBookDeathTest, MustOutliveItsBookings) {
         const Lock lock(book.mutex);
         booking = *book.Reserve(book.AddRank(kRank), {});
       },
-      "handles_ == 0");
+      "stats_.handles == 0");
 }
 
 TEST(BookOptions, Validate_T27) {
