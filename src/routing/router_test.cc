@@ -131,7 +131,6 @@ TEST_F(RouterTest, HashesDoAsWellAsTokens) {
 }
 
 TEST_F(RouterTest, RefusesWithTheRightError) {
-  RouterOptions options;
   const auto prompt = MakePrompt(1, 2);
   EXPECT_EQ(Refused(RequestFor(prompt)).code, ErrorCode::kNotFound);
   AddWorker(1);
