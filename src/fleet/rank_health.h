@@ -70,7 +70,8 @@ class RankHealth {
     return watermark_.load(std::memory_order_relaxed);
   }
   [[nodiscard]] bool connected() const { return connected_.load(std::memory_order_relaxed); }
-  // Clock::Now() of the last change of the state, and of the last message; zero before the first.
+  // Clock::Now() of the last change of the state, and of the last message applied; zero before the
+  // first.
   [[nodiscard]] Nanos changed_at() const {
     return Nanos{changed_at_.load(std::memory_order_relaxed)};
   }

@@ -49,6 +49,7 @@ struct StreamStats {
   std::uint64_t replays_completed = 0;   // reached what they were for, without a hole
   std::uint64_t replays_incomplete = 0;  // ended, but messages were missing
   std::uint64_t replays_failed = 0;      // silent, malformed or endless
+  std::uint64_t confirmed = 0;           // looks at the end of the history, answered
   std::uint64_t undecodable = 0;
   std::uint64_t bad_frame_count = 0;  // live messages that do not have 3 frames
   std::uint64_t bad_sequence = 0;     // live messages without an 8-byte sequence
@@ -66,9 +67,9 @@ struct StreamStats {
 // * Gap: the missing messages are replayed before anything newer is applied.
 // * A sequence lower than one seen, with other bytes, is a restart: cleared, started over. The same
 //   bytes again are a duplicate. A message that fills a hole just passed is late, not a restart.
-// * The replay starts above the first missing message (its ring has moved on): lost messages may
-//   have removed blocks, so the blocks are cleared and rebuilt from what the ring still has. The
-//   rank may then undercount, never overcount.
+// * The replay no longer reaches back to the last applied message (its ring has moved on): lost
+//   messages may have removed blocks, so the blocks are cleared and rebuilt from what the ring
+//   still has. The rank may then undercount, never overcount.
 // * What cannot be fetched at all is given up and the stream goes on, degraded. Holes of this kind
 //   keep the blocks known so far by default, because nothing could rebuild them; with
 //   `clear_on_loss` every loss clears, so that the index never overcounts whatever is lost.
@@ -84,8 +85,7 @@ class RankStream {
     std::uint32_t replay_attempts = 4;             // then given up
     Millis retry_first{200};                       // before the second attempt; doubles
     Millis retry_max{5'000};
-    Millis rebuild_cooldown{30'000};  // between rebuilds; a hole found sooner is given up
-    Millis heal_interval{30'000};     // between rebuilds tried after a replay had failed
+    Millis heal_interval{30'000};  // between looks whether a failed endpoint answers again
     // Asks once more after a (re)connect: messages published before the engine knew of our
     // subscription went nowhere, and no later message may come to show the gap.
     Millis confirm_after{250};
@@ -127,32 +127,47 @@ class RankStream {
     kRebuild,  // from 0; the first answer clears what is known
     kVerify,   // from the last applied message, which must come back with the same bytes
     kFill,     // from the first missing message
-    kConfirm,  // from the next message, beside the live stream: expects nothing
+    kConfirm,  // from the next message, beside the live stream: expects nothing but an answer
   };
 
+  // rank_stream.cc: the live side.
   void HandleLive(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
-  // Whether a live message that is not newer than the newest one was dealt with.
+  // A live message not newer than the newest. True when it was dealt with; false when it showed a
+  // restart, whose first message it is.
   bool HandleOld(std::uint64_t sequence, Digest digest, std::span<const std::byte> payload,
                  Nanos now);
-  void Park(std::uint64_t sequence, std::span<const std::byte> payload);
-  void DrainParked(Nanos now);
+  void Remember(std::uint64_t sequence, Digest digest);
+  // Applies the message when it is next; finds gaps. False when it has to wait for a replay.
+  bool Advance(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
   void ApplyNext(std::uint64_t sequence, std::span<const std::byte> payload, bool replayed);
-  void Restart(Nanos now);
+  void Park(std::uint64_t sequence, std::span<const std::byte> payload);
+  void ClearParked();
+  void DrainParked(Nanos now);
+  void OnLinkUp(Nanos now);
+  void OnLinkDown(Nanos now);
+  // Forgets the engine; `keep_parked` when the parked messages are the new engine's.
+  void StartOver(bool keep_parked, Nanos now);
   void Clear();
+  void GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last);
+  void SetLoss(StateReason reason, std::string detail);
+  void PublishState();
 
+  // rank_stream_replay.cc: the replay side.
   void HandleReplayed(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
+  // The first answer of a request. False when nothing else is to be done with it.
+  bool HandleFirstReplayed(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
   void HandleReplayEnd(Nanos now);
-  bool CheckIncarnation(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
   void Begin(Purpose purpose, Nanos now);
   void Ask(Nanos now);
   void AttemptFailed(std::string_view why, Nanos now);
+  void StopReplay();
+  // Ends the replay when the parked messages go on where it is.
+  void FinishWhenJoined(Nanos now);
   void FinishReplay(Nanos now);
-  void GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last);
+  // Whether live messages have to wait.
   [[nodiscard]] bool Blocking() const {
     return purpose_ != Purpose::kNone && purpose_ != Purpose::kConfirm;
   }
-  void SetLoss(StateReason reason, std::string detail);
-  void PublishState();
 
   const Options options_;
   const bool has_replay_;
@@ -171,8 +186,10 @@ class RankStream {
   StateReason loss_ = StateReason::kNone;
   std::string loss_detail_;
 
-  // The newest live messages of this connection, to tell duplicates, late messages and restarts.
+  // To tell duplicates, late messages and restarts: the newest live message, the first live one of
+  // this connection, and the last ones of this connection, live and replayed.
   std::optional<std::uint64_t> newest_;
+  std::optional<std::uint64_t> first_live_;
   std::map<std::uint64_t, Digest> recent_;
 
   std::map<std::uint64_t, std::vector<std::byte>> parked_;
@@ -185,15 +202,14 @@ class RankStream {
   std::uint64_t answers_ = 0;  // of this attempt
   bool hole_ = false;          // this replay left messages out
   bool waiting_retry_ = false;
-  bool repeated_ask_ = false;  // an empty answer was asked for once more
-  Nanos replay_deadline_{0};   // of the silence, or of the pause before the next attempt
+  bool asked_again_ = false;    // an answer without progress was asked for once more
+  bool replay_broken_ = false;  // given up; gaps are not asked for until it is tried again
+  // A replayed copy was as undecodable as the live one: no use asking for the next one.
+  bool undecodable_confirmed_ = false;
+  bool confirm_wanted_ = false;
+  Nanos replay_deadline_{0};  // of the silence, or of the pause before the next attempt
   std::optional<Nanos> confirm_at_;
   std::optional<Nanos> heal_at_;
-  std::optional<Nanos> rebuilt_at_;
-
-  RankState published_state_ = RankState::kBlind;
-  StateReason published_reason_ = StateReason::kNone;
-  std::string published_detail_;
 };
 
 }  // namespace kvr::ingest

@@ -1,0 +1,105 @@
+#include "ingest/ingest_metrics.h"
+
+#include <string>
+
+namespace kvr::ingest {
+namespace {
+
+constexpr std::array<const char*, 3> kEventTypes = {"stored", "removed", "cleared"};
+constexpr const char* kAppliedHelp = "Placement events handed to an index, by outcome";
+constexpr const char* kWarningsHelp = "Events that were applied but changed nothing";
+
+}  // namespace
+
+IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
+    : duplicate_store_(registry.AddCounter("kvr_ingest_event_warnings_total", kWarningsHelp,
+                                           {{"warning_kind", "duplicate_store"}})),
+      foreign_rank_(registry.AddCounter("kvr_ingest_batches_rejected_total",
+                                        "Batches that named a rank the stream may not speak for",
+                                        {{"reason", "dp_rank"}})) {
+  for (std::size_t type = 0; type < kEventTypes.size(); ++type) {
+    for (std::size_t status = 0; status < index::kApplyStatusNames.size(); ++status) {
+      const metrics::Labels labels = {{"event_type", kEventTypes[type]},
+                                      {"status", std::string(index::kApplyStatusNames[status])}};
+      applied_[type][status] =
+          &registry.AddCounter("kvr_ingest_events_applied_total", kAppliedHelp, labels);
+      if (reference) {
+        reference_applied_[type][status] =
+            &registry.AddCounter("dynamo_kvrouter_kv_cache_events_applied", kAppliedHelp, labels);
+      }
+    }
+  }
+  if (reference) {
+    reference_duplicate_store_ =
+        &registry.AddCounter("dynamo_kvrouter_kv_cache_event_warnings", kWarningsHelp,
+                             {{"warning_kind", "duplicate_store"}});
+  }
+  for (std::size_t i = 0; i < filtered_.size(); ++i) {
+    filtered_[i] = &registry.AddCounter("kvr_ingest_events_filtered_total",
+                                        "Engine events that reach no index, by reason",
+                                        {{"reason", std::string(placement::kDropReasonNames[i])}});
+  }
+  for (std::size_t i = 0; i < decode_failures_.size(); ++i) {
+    decode_failures_[i] = &registry.AddCounter("kvr_ingest_decode_failures_total",
+                                               "Payloads that are no event batch, by error",
+                                               {{"error", std::string(wire::kDecodeErrcNames[i])}});
+  }
+  const auto add = [&](std::uint64_t StreamStats::*field, const char* name, const char* help,
+                       metrics::Labels labels = {}) {
+    stream_.push_back({field, &registry.AddCounter(name, help, std::move(labels))});
+  };
+  constexpr const char* kMessages = "kvr_ingest_messages_total";
+  constexpr const char* kMessagesHelp = "Numbered messages of engines, by what became of them";
+  add(&StreamStats::applied, kMessages, kMessagesHelp, {{"outcome", "applied"}});
+  add(&StreamStats::missed, kMessages, kMessagesHelp, {{"outcome", "missed"}});
+  add(&StreamStats::repeated, kMessages, kMessagesHelp, {{"outcome", "repeated"}});
+  add(&StreamStats::late, kMessages, kMessagesHelp, {{"outcome", "late"}});
+  add(&StreamStats::undecodable, kMessages, kMessagesHelp, {{"outcome", "undecodable"}});
+  add(&StreamStats::replayed, "kvr_ingest_messages_replayed_total",
+      "Applied messages that came from a replay endpoint");
+  constexpr const char* kRejected = "kvr_ingest_frames_rejected_total";
+  constexpr const char* kRejectedHelp = "Live messages whose framing is wrong, by reason";
+  add(&StreamStats::bad_frame_count, kRejected, kRejectedHelp, {{"reason", "frame_count"}});
+  add(&StreamStats::bad_sequence, kRejected, kRejectedHelp, {{"reason", "sequence"}});
+  add(&StreamStats::gaps, "kvr_ingest_gaps_total", "Jumps in the numbers of live messages");
+  add(&StreamStats::restarts, "kvr_ingest_engine_restarts_total", "Engine restarts detected");
+  add(&StreamStats::clears, "kvr_ingest_clears_total",
+      "Times a stream's blocks were forgotten after a restart or a loss");
+  add(&StreamStats::disconnects, "kvr_ingest_disconnects_total", "Links to engines lost");
+  add(&StreamStats::park_overflow, "kvr_ingest_parked_dropped_total",
+      "Live messages dropped, to be fetched later, because too many waited for a replay");
+  constexpr const char* kReplays = "kvr_ingest_replays_total";
+  constexpr const char* kReplaysHelp = "Replay requests, by outcome";
+  add(&StreamStats::replays_started, kReplays, kReplaysHelp, {{"outcome", "started"}});
+  add(&StreamStats::replays_completed, kReplays, kReplaysHelp, {{"outcome", "completed"}});
+  add(&StreamStats::replays_incomplete, kReplays, kReplaysHelp, {{"outcome", "incomplete"}});
+  add(&StreamStats::replays_failed, kReplays, kReplaysHelp, {{"outcome", "failed"}});
+  add(&StreamStats::confirmed, kReplays, kReplaysHelp, {{"outcome", "confirmed"}});
+}
+
+void IngestMetrics::CountApplied(PlacementKind kind, const index::ApplyResult& result) {
+  const auto type = static_cast<std::size_t>(kind);
+  const auto status = static_cast<std::size_t>(result.status);
+  applied_[type][status]->Add();
+  if (reference_applied_[type][status]) reference_applied_[type][status]->Add();
+  if (!result.duplicate_store) return;
+  duplicate_store_.Add();
+  if (reference_duplicate_store_) reference_duplicate_store_->Add();
+}
+
+void IngestMetrics::CountFiltered(placement::DropReason reason) {
+  filtered_[static_cast<std::size_t>(reason)]->Add();
+}
+
+void IngestMetrics::CountDecodeFailure(wire::DecodeErrc code) {
+  decode_failures_[static_cast<std::size_t>(code)]->Add();
+}
+
+void IngestMetrics::CountStream(const StreamStats& before, const StreamStats& after) {
+  for (const StreamCounter& entry : stream_) {
+    const std::uint64_t by = after.*entry.field - before.*entry.field;
+    if (by != 0) entry.counter->Add(by);
+  }
+}
+
+}  // namespace kvr::ingest

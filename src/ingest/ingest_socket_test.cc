@@ -1,0 +1,524 @@
+// Ingest over real sockets: a publisher as an engine has it, an index that must end up equal.
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "index/index_set.h"
+#include "ingest/ingest.h"
+#include "ingest/test_engine.h"
+#include "net/event_publisher.h"
+
+namespace kvr::ingest {
+namespace {
+
+using fleet::RankCount;
+using net::EventPublisher;
+using net::ReplayLayout;
+
+bool Eventually(const std::function<bool()>& done) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+std::string StateText(const fleet::RankHealth& health) {
+  const auto status = health.status();
+  return fmt::format("{} {}", RankStateName(status.state), StateReasonName(status.reason));
+}
+
+// One engine with its sockets.
+struct Node {
+  Node(std::uint64_t worker, std::uint32_t dp_rank, EventPublisher::Options options = {})
+      : rank{WorkerId{worker}, dp_rank}, engine(rank), publisher_options(std::move(options)) {
+    publisher = Publisher();
+    publisher_options.endpoint = publisher->endpoint();
+    if (publisher_options.replay_endpoint) {
+      publisher_options.replay_endpoint = publisher->replay_endpoint();
+    }
+  }
+
+  std::unique_ptr<EventPublisher> Publisher() const {
+    auto made = EventPublisher::Create(publisher_options);
+    EXPECT_TRUE(made) << made.error().message;
+    return std::move(*made);
+  }
+  void Die() { publisher.reset(); }
+  // Another life at the same address: empty cache, numbers from 0.
+  void Return(std::uint64_t incarnation) {
+    engine = TestEngine(rank, incarnation);
+    publisher = Publisher();
+  }
+  std::uint64_t Publish() { return publisher->Publish(engine.Flush()); }
+  // A chain of `n` blocks, one message each. Returns the last sequence.
+  std::uint64_t PublishChain(int n) {
+    std::uint64_t last = 0;
+    std::uint64_t parent = 0;
+    for (int i = 0; i < n; ++i) {
+      parent = engine.Store(parent);
+      last = Publish();
+    }
+    return last;
+  }
+  SourceSpec Spec() const {
+    SourceSpec spec;
+    spec.rank = rank;
+    spec.source.endpoint = publisher_options.endpoint;
+    spec.source.replay_endpoint = publisher_options.replay_endpoint;
+    return spec;
+  }
+  bool Reaches(std::uint64_t sequence) const {
+    return Eventually([&] {
+      return health->watermark() == sequence && StateText(*health) != "warming replaying";
+    });
+  }
+
+  Rank rank;
+  TestEngine engine;
+  EventPublisher::Options publisher_options;
+  std::unique_ptr<EventPublisher> publisher;
+  std::shared_ptr<fleet::RankHealth> health = std::make_shared<fleet::RankHealth>();
+};
+
+class IngestSockets : public testing::Test {
+ protected:
+  IngestSockets() { Restart({}); }
+
+  void Restart(Ingest::Options options) {
+    ingest_.reset();
+    options.stream.confirm_after = Millis{50};
+    options.reference_metrics = true;
+    ingest_ = std::make_unique<Ingest>(*transport_, clock_, registry_, options);
+  }
+  void Follow(Node& node) {
+    const auto added = ingest_->Add(node.Spec(), index_, node.health);
+    ASSERT_TRUE(added) << added.error().message;
+  }
+  // Publishes what is no message until the subscription brings it: nothing published afterwards
+  // goes nowhere.
+  void AwaitSubscription(Node& node) {
+    const std::uint64_t before = node.health->count(RankCount::kFramesRejected);
+    const std::span<const std::byte> part = std::as_bytes(std::span("x"));
+    ASSERT_TRUE(Eventually([&] {
+      node.publisher->SendRaw(std::array{part});
+      return node.health->count(RankCount::kFramesRejected) > before;
+    }));
+  }
+  // Follows a node until nothing is under way but what it will publish.
+  void FollowSettled(Node& node) {
+    Follow(node);
+    AwaitSubscription(node);
+    node.engine.Store(0);
+    ASSERT_TRUE(node.Reaches(node.Publish()));
+    if (!node.publisher_options.replay_endpoint) return;
+    const std::string confirmed = "kvr_ingest_replays_total{outcome=\"confirmed\"} 1\n";
+    ASSERT_TRUE(Eventually([&] { return Metrics().find(confirmed) != std::string::npos; }));
+  }
+  std::set<HeldBlock> Held() const { return HeldIn(*index_->index); }
+  std::string Metrics() const {
+    std::string text;
+    registry_.WriteText(text);
+    return text;
+  }
+
+  SystemClock clock_;
+  metrics::Registry registry_;
+  std::unique_ptr<net::EventTransport> transport_ =
+      net::MakeZmqTransport({.reconnect_first = Millis{20}, .reconnect_max = Millis{200}});
+  index::IndexSet indexes_{index::IndexOptions{}};
+  std::shared_ptr<index::PartitionIndex> index_ =
+      *indexes_.GetOrCreate({"m", "default"}, kTestBlockSize);
+  std::unique_ptr<Ingest> ingest_;  // last: its threads use the others
+};
+
+// wire.md §7: stores and removals of every tier count, each once.
+TEST_F(IngestSockets, SeedRunCounts685StoresAnd24RemovalsWithoutWarning) {
+  Node node(1, 0);
+  Follow(node);
+  std::vector<std::uint64_t> blocks;
+  for (int i = 0; i < 331; ++i) {
+    const std::uint64_t parent = i % 8 == 0 ? 0 : blocks.back();
+    blocks.push_back(node.engine.Store(parent));
+    if (i % 5 == 4) node.Publish();
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    node.engine.StoreAgain(blocks[i], Tier::kHostPinned);
+    if (i % 7 == 6) node.Publish();
+  }
+  // The host pool evicts 24 blocks, tails first, and takes 23 of them again.
+  std::vector<std::uint64_t> evicted(blocks.end() - 24, blocks.end());
+  for (auto hash = evicted.rbegin(); hash != evicted.rend(); ++hash)
+    node.engine.Remove(*hash, Tier::kHostPinned);
+  node.Publish();
+  for (std::size_t i = 0; i < 23; ++i)
+    node.engine.StoreAgain(evicted[i], Tier::kHostPinned);
+  ASSERT_TRUE(node.Reaches(node.Publish()));
+  const std::string text = Metrics();
+  for (const char* name :
+       {"kvr_ingest_events_applied_total", "dynamo_kvrouter_kv_cache_events_applied"}) {
+    EXPECT_NE(text.find(fmt::format("{}{{event_type=\"stored\",status=\"ok\"}} 685\n", name)),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find(fmt::format("{}{{event_type=\"removed\",status=\"ok\"}} 24\n", name)),
+              std::string::npos);
+    EXPECT_NE(text.find(fmt::format(
+                  "{}{{event_type=\"stored\",status=\"parent_block_not_found\"}} 0\n", name)),
+              std::string::npos);
+  }
+  EXPECT_NE(text.find("kvr_ingest_event_warnings_total{warning_kind=\"duplicate_store\"} 0\n"),
+            std::string::npos);
+  EXPECT_EQ(Held(), node.engine.held());
+  EXPECT_EQ(StateText(*node.health), "exact none");
+}
+
+class GapOfAThousand : public IngestSockets, public testing::WithParamInterface<ReplayLayout> {};
+
+TEST_P(GapOfAThousand, WithReplayIsRepairedInOrder) {
+  Node node(1, 0, {.topic = "kv@1", .layout = GetParam()});
+  Node other(2, 0);
+  Follow(node);
+  Follow(other);
+  ASSERT_TRUE(other.Reaches(other.PublishChain(10)));
+  ASSERT_TRUE(node.Reaches(node.PublishChain(10)));
+  // Stores and removals: applied in another order they would leave other blocks.
+  std::vector<std::uint64_t> lost;
+  for (int i = 0; i < 1'000; ++i) {
+    if (i % 3 == 2) {
+      node.engine.Remove(lost.back());
+      lost.pop_back();
+    } else {
+      lost.push_back(node.engine.Store(0));
+    }
+    node.publisher->Lose(node.engine.Flush(), true);
+  }
+  ASSERT_TRUE(node.Reaches(node.PublishChain(5)));
+  EXPECT_EQ(StateText(*node.health), "exact none");
+  EXPECT_EQ(node.health->count(RankCount::kGaps), 1u);
+  EXPECT_EQ(node.health->count(RankCount::kMissedMessages), 0u);
+  std::set<HeldBlock> all = node.engine.held();
+  all.insert(other.engine.held().begin(), other.engine.held().end());
+  EXPECT_EQ(Held(), all);
+  EXPECT_EQ(StateText(*other.health), "exact none");
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GapOfAThousand,
+                         testing::Values(ReplayLayout::kSeqPayload,
+                                         ReplayLayout::kTopicSeqPayload));
+
+TEST_F(IngestSockets, AGapOfAThousandWithoutReplayIsDegradedAndNoOtherRankChanges) {
+  Node node(1, 0, {.replay_endpoint = std::nullopt});
+  Node other(2, 0, {.replay_endpoint = std::nullopt});
+  FollowSettled(node);
+  FollowSettled(other);
+  ASSERT_TRUE(other.Reaches(other.PublishChain(10)));
+  ASSERT_TRUE(node.Reaches(node.PublishChain(10)));
+  const auto before = other.engine.held();
+  for (int i = 0; i < 1'000; ++i) {
+    node.engine.Store(0);
+    node.publisher->Lose(node.engine.Flush(), true);
+  }
+  ASSERT_TRUE(node.Reaches(node.PublishChain(5)));
+  EXPECT_EQ(StateText(*node.health), "degraded gap_unrepaired");
+  EXPECT_EQ(node.health->count(RankCount::kMissedMessages), 1'000u);
+  const auto held = Held();
+  EXPECT_TRUE(std::includes(held.begin(), held.end(), before.begin(), before.end()));
+  EXPECT_EQ(held.size(), 27u) << "1, 10 and 5 of the one, 1 and 10 of the other";
+  EXPECT_EQ(other.health->count(RankCount::kGaps), 0u);
+}
+
+TEST_F(IngestSockets, AGapBeyondTheRingIsHistoryGone) {
+  Node node(1, 0, {.replay_messages_max = 100});
+  FollowSettled(node);
+  ASSERT_TRUE(node.Reaches(node.PublishChain(50)));
+  for (int i = 0; i < 1'000; ++i) {
+    node.engine.Store(0);
+    node.publisher->Lose(node.engine.Flush(), true);
+  }
+  ASSERT_TRUE(node.Reaches(node.PublishChain(1)));
+  EXPECT_EQ(StateText(*node.health), "degraded history_gone");
+  const auto held = Held();
+  EXPECT_EQ(held.size(), 100u) << "what the ring still had";
+  EXPECT_TRUE(std::includes(node.engine.held().begin(), node.engine.held().end(), held.begin(),
+                            held.end()));
+}
+
+TEST_F(IngestSockets, ARestartWithSequenceZeroClearsExactlyThatRank) {
+  for (const bool replay : {true, false}) {
+    EventPublisher::Options options;
+    if (!replay) options.replay_endpoint = std::nullopt;
+    Node node(replay ? 1 : 3, 0, options);
+    Node other(replay ? 2 : 4, 0);
+    Follow(node);
+    Follow(other);
+    if (!replay) AwaitSubscription(node);
+    ASSERT_TRUE(other.Reaches(other.PublishChain(10)));
+    ASSERT_TRUE(node.Reaches(node.PublishChain(2'000)));
+    node.Die();
+    ASSERT_TRUE(Eventually([&] { return StateText(*node.health) == "warming disconnected"; }));
+    node.Return(1);
+    AwaitSubscription(node);
+    ASSERT_TRUE(node.Reaches(node.PublishChain(3)));
+    EXPECT_EQ(node.health->count(RankCount::kRestarts), 1u);
+    EXPECT_EQ(StateText(*node.health), "exact none");
+    std::set<HeldBlock> held;
+    for (const HeldBlock& block : Held()) {
+      if (std::get<0>(block) == node.rank) held.insert(block);
+    }
+    EXPECT_EQ(held, node.engine.held());
+    EXPECT_EQ(other.health->count(RankCount::kClears), 0u);
+    EXPECT_EQ(StateText(*other.health), "exact none");
+    ASSERT_TRUE(ingest_->Remove(node.rank));
+    EXPECT_EQ(Held(), other.engine.held());
+    ASSERT_TRUE(ingest_->Remove(other.rank));
+  }
+}
+
+TEST_F(IngestSockets, AnEngineThatIsNotUpYetIsWaitedFor) {
+  Node node(1, 0);
+  node.Die();
+  Follow(node);
+  ASSERT_TRUE(Eventually([&] { return StateText(*node.health) == "warming connecting"; }));
+  Node other(2, 0);
+  Follow(other);
+  ASSERT_TRUE(other.Reaches(other.PublishChain(3)));
+  EXPECT_EQ(StateText(*node.health), "warming connecting");
+  node.Return(0);
+  ASSERT_TRUE(node.Reaches(node.PublishChain(10)));
+  EXPECT_EQ(StateText(*node.health), "exact none");
+  EXPECT_EQ(Held().size(), 13u);
+}
+
+TEST_F(IngestSockets, OneEngineDiesAndTheOthersGoOn) {
+  std::vector<std::unique_ptr<Node>> nodes;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    nodes.push_back(std::make_unique<Node>(i, 0));
+    Follow(*nodes.back());
+    ASSERT_TRUE(nodes.back()->Reaches(nodes.back()->PublishChain(5)));
+  }
+  nodes[1]->Die();
+  ASSERT_TRUE(Eventually([&] { return StateText(*nodes[1]->health) == "warming disconnected"; }));
+  for (const std::size_t i : {0u, 2u, 3u}) {
+    ASSERT_TRUE(nodes[i]->Reaches(nodes[i]->PublishChain(5)));
+    EXPECT_EQ(StateText(*nodes[i]->health), "exact none");
+    EXPECT_EQ(nodes[i]->health->count(RankCount::kDisconnects), 0u);
+  }
+}
+
+TEST_F(IngestSockets, Report101BadPayloadsAndFramesNeverTouchTheSocket) {
+  Node node(1, 0);
+  FollowSettled(node);
+  const std::uint64_t rejected = node.health->count(RankCount::kFramesRejected);
+  const std::uint64_t a = node.engine.Store(0);
+  ASSERT_TRUE(node.Reaches(node.Publish()));
+  const auto bytes = [](std::string_view text) { return std::as_bytes(std::span(text)); };
+  node.publisher->Publish(bytes("\xC1"));
+  node.publisher->Publish(bytes("\xA1x"));
+  const std::array two{bytes(""), bytes("p")};
+  node.publisher->SendRaw(two);
+  const std::array narrow{bytes(""), bytes("1234"), bytes("p")};
+  node.publisher->SendRaw(narrow);
+  node.engine.Store(a);
+  ASSERT_TRUE(node.Reaches(node.Publish()));
+  EXPECT_EQ(Held(), node.engine.held());
+  EXPECT_EQ(node.health->count(RankCount::kFramesRejected) - rejected, 2u);
+  EXPECT_GE(node.health->count(RankCount::kDecodeFailures), 2u);
+  EXPECT_EQ(node.health->count(RankCount::kDisconnects), 0u);
+  EXPECT_EQ(StateText(*node.health), "degraded undecodable");
+  for (int i = 0; i < 1'000; ++i)
+    node.publisher->Publish(bytes("\xC1"));
+  node.engine.Store(0);
+  ASSERT_TRUE(node.Reaches(node.Publish()));
+  EXPECT_EQ(node.health->count(RankCount::kDisconnects), 0u);
+  EXPECT_EQ(Held(), node.engine.held());
+}
+
+TEST_F(IngestSockets, Report59TheRankInABatchBeatsTheRegisteredOne) {
+  Node zero(1, 0);
+  Node one(1, 1);
+  Follow(zero);
+  Follow(one);
+  TestEngine as_one({WorkerId{1}, 1}, 9);
+  zero.engine.Store(0);
+  zero.Publish();
+  const std::uint64_t x = as_one.Store(0);
+  zero.publisher->Publish(as_one.Flush(1));
+  zero.engine.Store(0);
+  zero.publisher->Publish(zero.engine.Flush(0));
+  TestEngine stranger({WorkerId{1}, 9}, 10);
+  stranger.Store(0);
+  const std::uint64_t last = zero.publisher->Publish(stranger.Flush(9));
+  ASSERT_TRUE(zero.Reaches(last));
+  std::set<HeldBlock> expected = zero.engine.held();
+  expected.insert(as_one.held().begin(), as_one.held().end());
+  EXPECT_EQ(Held(), expected) << "rank 9 is nobody";
+  EXPECT_NE(Metrics().find("kvr_ingest_batches_rejected_total{reason=\"dp_rank\"} 1\n"),
+            std::string::npos);
+  // Rank 0 removes a hash that only rank 1 holds.
+  TestEngine remover({WorkerId{1}, 0}, 9);
+  EXPECT_EQ(remover.Store(0), x);
+  static_cast<void>(remover.Flush());
+  remover.Remove(x);
+  ASSERT_TRUE(zero.Reaches(zero.publisher->Publish(remover.Flush(0))));
+  EXPECT_EQ(Held(), expected);
+  as_one.ClearAll();
+  ASSERT_TRUE(zero.Reaches(zero.publisher->Publish(as_one.Flush(1))));
+  EXPECT_EQ(Held(), zero.engine.held());
+}
+
+TEST_F(IngestSockets, Report61RanksMayShareOneStream) {
+  Node node(1, 0);
+  SourceSpec spec = node.Spec();
+  const auto shared = std::make_shared<fleet::RankHealth>();
+  spec.sharers.push_back({1, shared});
+  ASSERT_TRUE(ingest_->Add(std::move(spec), index_, node.health));
+  TestEngine one({WorkerId{1}, 1}, 5);
+  std::uint64_t last = 0;
+  for (int i = 0; i < 10; ++i) {
+    node.engine.Store(0);
+    node.publisher->Publish(node.engine.Flush(0));
+    one.Store(0);
+    last = node.publisher->Publish(one.Flush(1));
+  }
+  ASSERT_TRUE(node.Reaches(last));
+  EXPECT_EQ(Held().size(), 20u);
+  EXPECT_EQ(node.health->count(RankCount::kGaps), 0u);
+  EXPECT_EQ(StateText(*shared), "exact none");
+  ASSERT_TRUE(ingest_->Remove(node.rank));
+  EXPECT_TRUE(Held().empty()) << "the sharers go with the stream";
+}
+
+TEST_F(IngestSockets, Report58RemovingOneRankLeavesTheOther) {
+  Node zero(1, 0);
+  Node one(1, 1);
+  Follow(zero);
+  Follow(one);
+  ASSERT_TRUE(zero.Reaches(zero.PublishChain(3)));
+  ASSERT_TRUE(one.Reaches(one.PublishChain(4)));
+  EXPECT_TRUE(ingest_->Remove(one.rank));
+  EXPECT_FALSE(ingest_->Remove(one.rank));
+  EXPECT_EQ(Held(), zero.engine.held());
+  // Rank 0's stream may not bring it back.
+  TestEngine as_one({WorkerId{1}, 1}, 9);
+  as_one.Store(0);
+  ASSERT_TRUE(zero.Reaches(zero.publisher->Publish(as_one.Flush(1))));
+  EXPECT_EQ(Held(), zero.engine.held());
+}
+
+TEST_F(IngestSockets, Row82ABlockSizeMismatchIsAStateWithBothNumbers) {
+  Node node(1, 0);
+  auto other = *indexes_.GetOrCreate({"other", "default"}, 16);
+  ASSERT_TRUE(ingest_->Add(node.Spec(), other, node.health));
+  ASSERT_TRUE(node.Reaches(node.PublishChain(1)));
+  EXPECT_EQ(StateText(*node.health), "degraded block_size_mismatch");
+  EXPECT_EQ(node.health->detail(), "events have block_size 4, registered is 16");
+  EXPECT_NE(Metrics().find("kvr_ingest_events_filtered_total{reason=\"block_size_mismatch\"} 1\n"),
+            std::string::npos);
+}
+
+TEST_F(IngestSockets, Row46Report44AfterRemoveNoEventOfTheSourceIsApplied) {
+  Node node(1, 0, {.replay_messages_max = 200});
+  std::atomic<bool> stop{false};
+  std::jthread spammer([&] {
+    while (!stop.load()) {
+      node.engine.Store(0);
+      node.Publish();
+    }
+  });
+  for (int cycle = 0; cycle < 20; ++cycle) {
+    const auto health = std::make_shared<fleet::RankHealth>();
+    ASSERT_TRUE(ingest_->Add(node.Spec(), index_, health));
+    ASSERT_TRUE(Eventually([&] { return health->count(RankCount::kMessages) > 0; }));
+    ASSERT_TRUE(ingest_->Remove(node.rank));
+    const std::uint64_t applied = health->count(RankCount::kMessages);
+    EXPECT_TRUE(Held().empty());
+    EXPECT_EQ(index_->index->Stats().ranks, 0u);
+    EXPECT_EQ(health->count(RankCount::kMessages), applied);
+  }
+  EXPECT_EQ(ingest_->sources(), 0u);
+  stop.store(true);
+}
+
+TEST_F(IngestSockets, WhatCannotBeAddedSaysWhy) {
+  Node node(1, 0);
+  SourceSpec spec = node.Spec();
+  spec.source.endpoint = "http://x:1";
+  auto added = ingest_->Add(spec, index_, node.health);
+  ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().message, "invalid ZMQ endpoint `http://x:1`: unsupported scheme `http`");
+  spec = node.Spec();
+  spec.source.replay_endpoint = "tcp://host";
+  added = ingest_->Add(spec, index_, node.health);
+  ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().message, "invalid replay endpoint `tcp://host`: missing TCP port");
+  EXPECT_EQ(index_->index->Stats().ranks, 0u);
+  Follow(node);
+  added = ingest_->Add(node.Spec(), index_, node.health);
+  ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().code, ErrorCode::kAlreadyExists);
+  EXPECT_FALSE(ingest_->Remove({WorkerId{7}, 0}));
+}
+
+TEST_F(IngestSockets, TheNumberOfSourcesIsBounded) {
+  Ingest::Options options;
+  options.sources_max = 1;
+  Restart(options);
+  Node one(1, 0);
+  Node two(2, 0);
+  Follow(one);
+  const auto added = ingest_->Add(two.Spec(), index_, two.health);
+  ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().code, ErrorCode::kOverloaded);
+}
+
+TEST_F(IngestSockets, ResyncRebuildsTheRank) {
+  Node node(1, 0);
+  Follow(node);
+  ASSERT_TRUE(node.Reaches(node.PublishChain(10)));
+  EXPECT_TRUE(ingest_->Resync(node.rank));
+  EXPECT_FALSE(ingest_->Resync({WorkerId{9}, 0}));
+  ASSERT_TRUE(Eventually([&] { return StateText(*node.health) == "exact none"; }));
+  EXPECT_EQ(Held(), node.engine.held());
+  EXPECT_EQ(node.health->count(RankCount::kClears), 1u);
+}
+
+TEST_F(IngestSockets, StopAppliesWhatArrivedAndRefusesMore) {
+  Node node(1, 0);
+  Follow(node);
+  ASSERT_TRUE(node.Reaches(node.PublishChain(100)));
+  ingest_->Stop();
+  ingest_->Stop();
+  EXPECT_EQ(Held(), node.engine.held()) << "the index outlives the threads";
+  Node other(2, 0);
+  const auto added = ingest_->Add(other.Spec(), index_, other.health);
+  ASSERT_FALSE(added);
+  EXPECT_EQ(added.error().code, ErrorCode::kCancelled);
+}
+
+TEST_F(IngestSockets, ARankIsDescribedInTheMetrics) {
+  Node node(7, 3);
+  Follow(node);
+  ASSERT_TRUE(node.Reaches(node.PublishChain(4)));
+  const std::string text = Metrics();
+  for (const char* line :
+       {"kvr_ingest_rank_state{worker_id=\"7\",dp_rank=\"3\",state=\"exact\",reason=\"none\"} 1\n",
+        "kvr_ingest_rank_watermark{worker_id=\"7\",dp_rank=\"3\"} 3\n",
+        "kvr_ingest_rank_blocks{worker_id=\"7\",dp_rank=\"3\",tier=\"device\"} 4\n",
+        "kvr_ingest_rank_connected{worker_id=\"7\",dp_rank=\"3\"} 1\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+  EXPECT_NE(text.find("kvr_ingest_rank_lag_seconds{"), std::string::npos);
+  ASSERT_TRUE(ingest_->Remove(node.rank));
+  EXPECT_EQ(Metrics().find("worker_id=\"7\""), std::string::npos) << "the series end with the rank";
+}
+
+}  // namespace
+}  // namespace kvr::ingest

@@ -1,0 +1,218 @@
+#include "ingest/ingest_thread.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/thread_name.h"
+
+namespace kvr::ingest {
+namespace {
+
+// A thread without a deadline still looks around: link reports need no message to matter.
+constexpr Nanos kWaitMax = std::chrono::seconds(1);
+// Turns spent at Stop on what has arrived already; an engine that never pauses must not hold it up.
+constexpr int kDrainTurnsMax = 1'000;
+
+// Lets the caller wait for its work. Shared by both, because the caller may not be told earlier
+// than the thread is done with it.
+class Done {
+ public:
+  void Signal() KVR_EXCLUDES(mutex_) {
+    {
+      const Lock lock(mutex_);
+      done_ = true;
+    }
+    changed_.NotifyAll();
+  }
+  void Wait() KVR_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    while (!done_)
+      changed_.Wait(mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool done_ KVR_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+IngestThread::IngestThread(std::size_t number, net::EventTransport& transport, const Clock& clock,
+                           IngestMetrics& metrics, const Ingest::Options& options)
+    : clock_(clock),
+      metrics_(metrics),
+      options_(options),
+      poller_(transport.MakePoller()),
+      work_(options.commands_max) {
+  thread_ = std::thread([this, number] {
+    SetThreadName(fmt::format("ingest-{}", number));
+    Run();
+  });
+}
+
+IngestThread::~IngestThread() {
+  Stop();
+}
+
+void IngestThread::Stop() {
+  refusing_.store(true, std::memory_order_relaxed);
+  work_.Close();
+  // After Close: work accepted until then is found by the thread's last look. Seen at the latest
+  // after the wait that Wake ends.
+  stopping_.store(true, std::memory_order_relaxed);
+  poller_->Wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+Result<void> IngestThread::Do(Work work) {
+  const auto done = std::make_shared<Done>();
+  if (!work_.TryPush([&work, done] {
+        work();
+        done->Signal();
+      })) {
+    if (refusing_.load(std::memory_order_relaxed)) {
+      return Fail(ErrorCode::kCancelled, "event ingest is stopped");
+    }
+    return Fail(ErrorCode::kOverloaded,
+                fmt::format("{} changes of event sources are waiting, which is the limit",
+                            options_.commands_max));
+  }
+  poller_->Wake();
+  done->Wait();
+  return {};
+}
+
+Result<void> IngestThread::Add(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
+                               std::shared_ptr<fleet::RankHealth> health) {
+  Result<void> added;
+  KVR_TRY_VOID(Do([&] { added = AddHere(std::move(spec), std::move(index), std::move(health)); }));
+  return added;
+}
+
+bool IngestThread::Remove(Rank rank) {
+  bool removed = false;
+  return Do([&] { removed = RemoveHere(rank); }) && removed;
+}
+
+bool IngestThread::Resync(Rank rank) {
+  bool found = false;
+  const auto done = Do([&] {
+    const auto source = sources_.find(rank);
+    if ((found = source != sources_.end())) source->second->Resync();
+  });
+  return done && found;
+}
+
+void IngestThread::Run() {
+  bool more = false;
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    poller_->Wait(more ? Nanos{0} : TimeToNextDeadline());
+    RunWork();
+    more = TurnSources();
+  }
+  // Closed, so what is queued is all there will be; its callers are waiting.
+  RunWork();
+  for (int turn = 0; turn < kDrainTurnsMax && TurnSources(); ++turn) {
+  }
+  sources_.clear();
+}
+
+void IngestThread::RunWork() {
+  while (auto work = work_.TryPop())
+    (*work)();
+}
+
+bool IngestThread::TurnSources() {
+  bool more = false;
+  for (const auto& source : sources_)
+    more |= source.second->Turn(options_.messages_per_turn);
+  return more;
+}
+
+Nanos IngestThread::TimeToNextDeadline() const {
+  Nanos wait = kWaitMax;
+  const Nanos now = clock_.Now();
+  for (const auto& source : sources_) {
+    if (const auto due = source.second->deadline()) wait = std::min(wait, *due - now);
+  }
+  return std::max(wait, Nanos{0});
+}
+
+Result<void> IngestThread::AddHere(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
+                                   std::shared_ptr<fleet::RankHealth> health) {
+  const Rank rank = spec.rank;
+  if (sources_.contains(rank)) {
+    return Fail(ErrorCode::kAlreadyExists,
+                fmt::format("instance {} dp_rank {} already has an event source", Raw(rank.worker),
+                            rank.dp_rank));
+  }
+  std::vector<std::pair<Rank, std::shared_ptr<fleet::RankHealth>>> wanted{{rank, health}};
+  for (const SourceSpec::Sharer& sharer : spec.sharers)
+    wanted.emplace_back(Rank{rank.worker, sharer.dp_rank}, sharer.health);
+  Result<void> added;
+  for (const auto& [each, its_health] : wanted) {
+    if (targets_.contains(each)) continue;
+    const auto slot = index->index->AddRank(each);
+    if (!slot) {
+      added = tl::make_unexpected(slot.error());
+      break;
+    }
+    targets_.emplace(each, Target{index, *slot, its_health});
+  }
+  if (added) {
+    auto source = Source::Open(std::move(spec), std::move(health), options_.stream, *poller_,
+                               targets_, metrics_, clock_);
+    if (source) {
+      sources_.emplace(rank, std::move(*source));
+      source_count_.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      added = tl::make_unexpected(std::move(source).error());
+    }
+  }
+  if (!added) DropOrphanTargets(rank.worker);
+  PublishTargets();
+  return added;
+}
+
+bool IngestThread::RemoveHere(Rank rank) {
+  if (sources_.erase(rank) == 0) return false;
+  source_count_.fetch_sub(1, std::memory_order_relaxed);
+  DropOrphanTargets(rank.worker);
+  PublishTargets();
+  return true;
+}
+
+void IngestThread::DropOrphanTargets(WorkerId worker) {
+  std::set<Rank> named;
+  for (auto source = sources_.lower_bound(Rank{worker, 0});
+       source != sources_.end() && source->first.worker == worker; ++source) {
+    named.insert(source->first);
+    for (const SourceSpec::Sharer& sharer : source->second->spec().sharers)
+      named.insert(Rank{worker, sharer.dp_rank});
+  }
+  for (auto target = targets_.lower_bound(Rank{worker, 0});
+       target != targets_.end() && target->first.worker == worker;) {
+    if (named.contains(target->first)) {
+      ++target;
+      continue;
+    }
+    target->second.index->index->RemoveRank(target->first);
+    target = targets_.erase(target);
+  }
+}
+
+void IngestThread::PublishTargets() {
+  std::vector<std::pair<Rank, Target>> all(targets_.begin(), targets_.end());
+  const Lock lock(targets_mutex_);
+  published_ = std::move(all);
+}
+
+std::vector<std::pair<Rank, Target>> IngestThread::targets() const {
+  const Lock lock(targets_mutex_);
+  return published_;
+}
+
+}  // namespace kvr::ingest

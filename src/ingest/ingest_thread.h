@@ -1,0 +1,81 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/bounded_queue.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "ingest/ingest.h"
+#include "ingest/ingest_metrics.h"
+#include "ingest/source.h"
+#include "model/ids.h"
+#include "net/event_socket.h"
+
+namespace kvr::ingest {
+
+// One thread with a poller and the sources of some workers. Thread-safe; the sources, targets and
+// sockets are the thread's alone, and everybody else sends it work to do on them.
+class IngestThread {
+ public:
+  IngestThread(std::size_t number, net::EventTransport& transport, const Clock& clock,
+               IngestMetrics& metrics, const Ingest::Options& options);
+  ~IngestThread();  // Stop()
+  IngestThread(const IngestThread&) = delete;
+  IngestThread& operator=(const IngestThread&) = delete;
+
+  // As Ingest's. Each blocks until the thread has done it, at most one turn of its loop.
+  Result<void> Add(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
+                   std::shared_ptr<fleet::RankHealth> health);
+  bool Remove(Rank rank);
+  bool Resync(Rank rank);
+  void Stop();
+
+  // Of every rank, for a scrape.
+  [[nodiscard]] std::vector<std::pair<Rank, Target>> targets() const KVR_EXCLUDES(targets_mutex_);
+  [[nodiscard]] std::size_t sources() const {
+    return source_count_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  using Work = std::function<void()>;
+
+  // Runs `work` on the thread and waits for it. kOverloaded or kCancelled when it will not run.
+  Result<void> Do(Work work);
+  void Run();
+  void RunWork();
+  [[nodiscard]] bool TurnSources();
+  [[nodiscard]] Nanos TimeToNextDeadline() const;
+
+  Result<void> AddHere(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
+                       std::shared_ptr<fleet::RankHealth> health);
+  bool RemoveHere(Rank rank);
+  // Drops the ranks of this worker that no source names any more.
+  void DropOrphanTargets(WorkerId worker);
+  void PublishTargets() KVR_EXCLUDES(targets_mutex_);
+
+  const Clock& clock_;
+  IngestMetrics& metrics_;
+  const Ingest::Options options_;
+  const std::unique_ptr<net::EventPoller> poller_;
+  BoundedQueue<Work> work_;
+  std::atomic<bool> refusing_{false};
+  std::atomic<bool> stopping_{false};
+  std::atomic<std::size_t> source_count_{0};
+
+  // The thread's. `sources_` after `targets_`, which they read.
+  Targets targets_;
+  std::map<Rank, std::unique_ptr<Source>> sources_;
+
+  mutable Mutex targets_mutex_;
+  std::vector<std::pair<Rank, Target>> published_ KVR_GUARDED_BY(targets_mutex_);
+  std::thread thread_;
+};
+
+}  // namespace kvr::ingest

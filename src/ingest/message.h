@@ -1,0 +1,36 @@
+// The frames around a payload: how messages are numbered and told apart.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+
+namespace kvr::ingest {
+
+// The number of a replay's end marker; no message has it.
+inline constexpr std::uint64_t kEndSequence = ~std::uint64_t{0};
+
+// False unless `frame` is 8 bytes; they are big-endian.
+inline bool ReadSequence(std::span<const std::byte> frame, std::uint64_t& sequence) {
+  if (frame.size() != 8) return false;
+  sequence = 0;
+  for (const std::byte b : frame)
+    sequence = sequence << 8 | static_cast<std::uint8_t>(b);
+  return true;
+}
+
+inline void WriteSequence(std::uint64_t sequence, std::span<std::byte, 8> frame) {
+  for (std::size_t i = 0; i < 8; ++i)
+    frame[i] = static_cast<std::byte>(sequence >> (56 - 8 * i));
+}
+
+// Tells payloads apart within this process. Two engines do not publish the same bytes under one
+// number: each payload carries the time.
+inline std::size_t MessageDigest(std::span<const std::byte> payload) {
+  return std::hash<std::string_view>{}(
+      {reinterpret_cast<const char*>(payload.data()), payload.size()});
+}
+
+}  // namespace kvr::ingest

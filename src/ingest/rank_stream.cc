@@ -1,0 +1,335 @@
+#include "ingest/rank_stream.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "ingest/message.h"
+
+namespace kvr::ingest {
+namespace {
+
+// Messages that are remembered to tell a duplicate from a restart.
+constexpr std::size_t kRecentMax = 64;
+
+}  // namespace
+
+Result<void> RankStream::Options::Validate() const {
+  if (parked_messages_max == 0 || parked_bytes_max == 0) {
+    return Fail(ErrorCode::kInvalidArgument, "the parking place must have room for a message");
+  }
+  if (replay_attempts == 0 || replay_silence <= Millis{0} || retry_first <= Millis{0} ||
+      retry_max < retry_first) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "a replay needs at least one attempt and positive times, retry_max the longest");
+  }
+  return {};
+}
+
+RankStream::RankStream(const Options& options, bool has_replay, StreamSink& sink)
+    : options_(options), has_replay_(has_replay), sink_(sink) {
+  PublishState();
+}
+
+void RankStream::OnLink(net::LinkEvent event, Nanos now) {
+  if (event == net::LinkEvent::kConnected) {
+    OnLinkUp(now);
+  } else {
+    OnLinkDown(now);
+  }
+  PublishState();
+}
+
+void RankStream::OnLinkUp(Nanos now) {
+  if (link_ == Link::kUp) return;
+  const bool again = link_ == Link::kDown;
+  link_ = Link::kUp;
+  // Only numbers of one connection compare: behind a new one there may be a new engine. `newest_`
+  // stays, so that a lower number shows a restart at once.
+  recent_.clear();
+  first_live_.reset();
+  if (!has_replay_) {
+    unverified_ = again && next_.has_value();
+    return;
+  }
+  confirm_wanted_ = true;
+  Begin(again && last_digest_ ? Purpose::kVerify : Purpose::kRebuild, now);
+}
+
+void RankStream::OnLinkDown(Nanos now) {
+  if (link_ != Link::kUp) return;
+  link_ = Link::kDown;
+  down_since_ = now;
+  ++stats_.disconnects;
+  StopReplay();
+  confirm_at_.reset();
+  // Verified later from the last applied message on, which fetches these again.
+  ClearParked();
+}
+
+void RankStream::OnLive(const net::Frames& frames, Nanos now) {
+  std::uint64_t sequence = 0;
+  if (frames.size() != 3) {
+    ++stats_.bad_frame_count;
+  } else if (!ReadSequence(frames[1], sequence) || sequence == kEndSequence) {
+    ++stats_.bad_sequence;
+  } else {
+    HandleLive(sequence, frames[2], now);
+    PublishState();
+  }
+}
+
+void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now) {
+  OnLinkUp(now);  // a message proves the link, whether or not the transport said so
+  const Digest digest = MessageDigest(payload);
+  if (newest_ && sequence <= *newest_ && HandleOld(sequence, digest, payload, now)) return;
+  if (!newest_ && next_ && sequence < *next_ && !Blocking() && last_digest_) {
+    // The first live message is below what was replayed: a copy that was under way meanwhile, or
+    // the first of a new engine behind something that kept the link up.
+    const auto known = recent_.find(sequence);
+    if (known == recent_.end() || known->second != digest) Begin(Purpose::kVerify, now);
+  }
+  if (!first_live_) first_live_ = sequence;
+  newest_ = sequence;
+  Remember(sequence, digest);
+  if (unverified_) {
+    // Nobody can prove that this is the engine we knew; that the number goes on has to do.
+    unverified_ = false;
+    if (options_.clear_on_loss) {
+      Clear();
+      SetLoss(StateReason::kNoReplayEndpoint, "nobody can prove that the engine is the same");
+    }
+  }
+  if (Blocking()) {
+    Park(sequence, payload);
+    FinishWhenJoined(now);
+  } else if (!Advance(sequence, payload, now)) {
+    Park(sequence, payload);
+  }
+}
+
+bool RankStream::HandleOld(std::uint64_t sequence, Digest digest,
+                           std::span<const std::byte> payload, Nanos now) {
+  const auto known = recent_.find(sequence);
+  if (known != recent_.end() && known->second == digest) {
+    ++stats_.repeated;
+    return true;
+  }
+  // One that this connection skipped a moment ago, between two that it brought.
+  const bool late = known == recent_.end() && first_live_ && sequence > *first_live_ &&
+                    *newest_ - sequence <= options_.reorder_max;
+  if (late) {
+    Remember(sequence, digest);
+    if (Blocking() && next_ && sequence >= *next_) {
+      Park(sequence, payload);
+      FinishWhenJoined(now);
+    } else {
+      ++stats_.late;
+    }
+    return true;
+  }
+  ++stats_.restarts;
+  StartOver(false, now);
+  return false;
+}
+
+void RankStream::Remember(std::uint64_t sequence, Digest digest) {
+  recent_[sequence] = digest;
+  if (recent_.size() > kRecentMax) recent_.erase(recent_.begin());
+}
+
+bool RankStream::Advance(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now) {
+  if (!next_) {
+    next_ = sequence;
+    if (sequence == 0) {
+      loss_ = StateReason::kNone;  // nothing came before, so nothing was lost
+    } else if (loss_ == StateReason::kNone) {
+      SetLoss(StateReason::kNoReplayEndpoint,
+              fmt::format("joined at message {}; earlier ones are unknown", sequence));
+    }
+  }
+  if (sequence < *next_) {
+    ++stats_.repeated;
+    return true;
+  }
+  if (sequence > *next_) {
+    ++stats_.gaps;
+    if (has_replay_ && !replay_broken_) {
+      Begin(Purpose::kFill, now);
+      return false;
+    }
+    GiveUp(has_replay_ ? StateReason::kReplayFailed : StateReason::kGapUnrepaired, *next_,
+           sequence - 1);
+  }
+  ApplyNext(sequence, payload, false);
+  return true;
+}
+
+void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> payload,
+                           bool replayed) {
+  dirty_ = true;
+  if (sequence == 0) history_from_start_ = true;
+  if (sink_.Apply(sequence, payload) == StreamSink::Outcome::kUndecodable) {
+    ++stats_.undecodable;
+    SetLoss(StateReason::kUndecodable, fmt::format("message {} is no batch", sequence));
+    if (replayed) undecodable_confirmed_ = true;
+    // Not passed yet: the next message shows a gap, and the replayed copy decides.
+    if (!replayed && has_replay_ && !undecodable_confirmed_) return;
+  } else {
+    ++stats_.applied;
+    if (replayed) ++stats_.replayed;
+  }
+  next_ = sequence + 1;
+  last_digest_ = MessageDigest(payload);
+  if (replayed) Remember(sequence, *last_digest_);
+}
+
+void RankStream::Park(std::uint64_t sequence, std::span<const std::byte> payload) {
+  if (parked_.size() >= options_.parked_messages_max ||
+      parked_bytes_ + payload.size() > options_.parked_bytes_max) {
+    ++stats_.park_overflow;
+    park_overflowed_ = true;
+    return;
+  }
+  const auto [at, added] = parked_.try_emplace(sequence, payload.begin(), payload.end());
+  if (added) parked_bytes_ += at->second.size();
+}
+
+void RankStream::ClearParked() {
+  parked_.clear();
+  parked_bytes_ = 0;
+  park_overflowed_ = false;
+}
+
+void RankStream::DrainParked(Nanos now) {
+  while (!Blocking() && !parked_.empty()) {
+    const auto first = parked_.begin();
+    if (!Advance(first->first, first->second, now)) return;
+    parked_bytes_ -= first->second.size();
+    parked_.erase(first);
+  }
+  if (Blocking() || !park_overflowed_) return;
+  park_overflowed_ = false;
+  if (has_replay_ && !replay_broken_ && next_) Begin(Purpose::kFill, now);
+}
+
+void RankStream::Resync(Nanos now) {
+  StartOver(false, now);
+  PublishState();
+}
+
+void RankStream::StartOver(bool keep_parked, Nanos now) {
+  StopReplay();
+  Clear();
+  next_.reset();
+  unverified_ = false;
+  newest_.reset();
+  if (!keep_parked) {
+    ClearParked();
+    first_live_.reset();
+    recent_.clear();
+  } else if (!parked_.empty()) {
+    newest_ = parked_.rbegin()->first;
+  }
+  if (has_replay_ && link_ == Link::kUp) Begin(Purpose::kRebuild, now);
+}
+
+void RankStream::Clear() {
+  if (dirty_) {
+    ++stats_.clears;
+    sink_.Clear();
+  }
+  dirty_ = false;
+  history_from_start_ = false;
+  last_digest_.reset();
+  loss_ = StateReason::kNone;
+  loss_detail_.clear();
+  undecodable_confirmed_ = false;
+}
+
+void RankStream::GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last) {
+  stats_.missed += last + 1 - first;
+  hole_ = true;
+  if (reason == StateReason::kHistoryGone || options_.clear_on_loss) Clear();
+  SetLoss(reason, fmt::format("{} messages from {} on are lost", last + 1 - first, first));
+  next_ = last + 1;
+  last_digest_.reset();
+}
+
+void RankStream::NoteDefect(StateReason reason, std::string_view detail) {
+  SetLoss(reason, std::string(detail));
+  PublishState();
+}
+
+void RankStream::SetLoss(StateReason reason, std::string detail) {
+  // The one reason that explains all others and that somebody has to mend.
+  if (loss_ == StateReason::kBlockSizeMismatch && reason != loss_) return;
+  loss_ = reason;
+  loss_detail_ = std::move(detail);
+}
+
+std::optional<std::uint64_t> RankStream::watermark() const {
+  if (!next_ || *next_ == 0) return std::nullopt;
+  return *next_ - 1;
+}
+
+std::optional<Nanos> RankStream::deadline() const {
+  std::optional<Nanos> first;
+  const auto consider = [&first](std::optional<Nanos> at) {
+    if (at && (!first || *at < *first)) first = at;
+  };
+  if (purpose_ != Purpose::kNone) {
+    consider(replay_deadline_);
+  } else if (link_ == Link::kUp) {
+    consider(confirm_at_);
+    consider(heal_at_);
+  }
+  if (link_ == Link::kDown && dirty_ && options_.drop_after_disconnect > Millis{0}) {
+    consider(down_since_ + options_.drop_after_disconnect);
+  }
+  return first;
+}
+
+void RankStream::OnTick(Nanos now) {
+  if (purpose_ != Purpose::kNone) {
+    if (now < replay_deadline_) return;
+    if (waiting_retry_) {
+      Ask(now);
+    } else {
+      AttemptFailed("it is silent", now);
+    }
+  } else if (link_ == Link::kUp) {
+    if (heal_at_ && now >= *heal_at_) {
+      Begin(Purpose::kConfirm, now);
+    } else if (confirm_at_ && now >= *confirm_at_) {
+      confirm_at_.reset();
+      if (next_) Begin(Purpose::kConfirm, now);
+    }
+  } else if (link_ == Link::kDown && dirty_ && options_.drop_after_disconnect > Millis{0} &&
+             now - down_since_ >= options_.drop_after_disconnect) {
+    StartOver(false, now);
+  }
+  PublishState();
+}
+
+void RankStream::PublishState() {
+  if (link_ == Link::kNever) {
+    sink_.SetState(RankState::kWarming, StateReason::kConnecting, {});
+  } else if (link_ == Link::kDown || unverified_) {
+    sink_.SetState(RankState::kWarming, StateReason::kDisconnected, {});
+  } else if (Blocking()) {
+    sink_.SetState(RankState::kWarming, StateReason::kReplaying, {});
+  } else if (loss_ != StateReason::kNone) {
+    sink_.SetState(RankState::kDegraded, loss_, loss_detail_);
+  } else if (next_ && (*next_ == 0 || history_from_start_)) {
+    sink_.SetState(RankState::kExact, StateReason::kNone, {});
+  } else {
+    sink_.SetState(RankState::kWarming, StateReason::kNoReplayEndpoint,
+                   "no message yet, and nobody to ask for earlier ones");
+  }
+}
+
+}  // namespace kvr::ingest

@@ -1,0 +1,209 @@
+// How a RankStream fetches history. See the class comment for the rules.
+#include <algorithm>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "ingest/message.h"
+#include "ingest/rank_stream.h"
+
+namespace kvr::ingest {
+
+void RankStream::Begin(Purpose purpose, Nanos now) {
+  purpose_ = purpose;
+  attempt_ = 0;
+  hole_ = false;
+  asked_again_ = false;
+  confirm_at_.reset();
+  heal_at_.reset();
+  Ask(now);
+}
+
+void RankStream::Ask(Nanos now) {
+  switch (purpose_) {
+    case Purpose::kVerify:
+      asked_ = *next_ - 1;
+      break;
+    case Purpose::kRebuild:
+      asked_ = 0;
+      break;
+    default:
+      asked_ = next_.value_or(0);
+  }
+  ++attempt_;
+  answers_ = 0;
+  waiting_retry_ = false;
+  replay_deadline_ = now + options_.replay_silence;
+  if (purpose_ != Purpose::kConfirm) ++stats_.replays_started;
+  sink_.StartReplay(asked_);
+}
+
+void RankStream::OnReplay(const net::Frames& frames, Nanos now) {
+  if (purpose_ == Purpose::kNone || waiting_retry_) return;
+  // ["", seq, payload] or ["", topic, seq, payload].
+  const std::size_t parts = frames.size();
+  std::uint64_t sequence = 0;
+  if (parts < 3 || !frames[0].empty()) {
+    AttemptFailed("an answer has no delimiter or too few frames", now);
+  } else if (replay_broken_ && purpose_ == Purpose::kConfirm && loss_ != StateReason::kNone) {
+    // It answers again, whatever it says: what was lost may still be in its ring.
+    replay_broken_ = false;
+    Begin(Purpose::kRebuild, now);
+  } else if (frames[parts - 1].empty()) {
+    HandleReplayEnd(now);
+  } else if (!ReadSequence(frames[parts - 2], sequence) || sequence == kEndSequence) {
+    AttemptFailed("an answer has no sequence number", now);
+  } else if (answers_ >= options_.replay_messages_max) {
+    AttemptFailed("it does not end", now);
+  } else {
+    replay_deadline_ = now + options_.replay_silence;
+    HandleReplayed(sequence, frames[parts - 1], now);
+  }
+  PublishState();
+}
+
+void RankStream::HandleReplayed(std::uint64_t sequence, std::span<const std::byte> payload,
+                                Nanos now) {
+  if (++answers_ == 1 && !HandleFirstReplayed(sequence, payload, now)) return;
+  if (sequence < *next_) {
+    ++stats_.repeated;
+    return;
+  }
+  if (sequence > *next_) {
+    if (purpose_ == Purpose::kConfirm) {
+      ++stats_.gaps;
+      Begin(Purpose::kFill, now);
+      return;
+    }
+    GiveUp(StateReason::kGapUnrepaired, *next_, sequence - 1);
+  }
+  ApplyNext(sequence, payload, true);
+  FinishWhenJoined(now);
+}
+
+bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std::byte> payload,
+                                     Nanos now) {
+  replay_broken_ = false;
+  switch (purpose_) {
+    case Purpose::kVerify:
+      if (sequence > asked_) {
+        // The ring has moved past the message that could prove anything. The answer starts at the
+        // oldest the engine has, of whichever engine it is.
+        GiveUp(StateReason::kHistoryGone, *next_, sequence - 1);
+        purpose_ = Purpose::kFill;
+        return true;
+      }
+      if (sequence < asked_) return false;
+      if (MessageDigest(payload) != *last_digest_) {
+        ++stats_.restarts;
+        StartOver(true, now);
+        return false;
+      }
+      purpose_ = Purpose::kFill;
+      return false;
+    case Purpose::kRebuild: {
+      const std::uint64_t known = next_.value_or(0);
+      Clear();
+      next_ = 0;
+      if (sequence > 0) {
+        const std::uint64_t lost_before = stats_.missed;
+        GiveUp(StateReason::kHistoryGone, 0, sequence - 1);
+        // What was applied before the rebuild is forgotten, but was not missed.
+        stats_.missed = lost_before + (sequence > known ? sequence - known : 0);
+      }
+      return true;
+    }
+    case Purpose::kFill:
+      if (sequence <= *next_) return true;
+      // The ring has moved on, or the engine used up a number without sending anything: then the
+      // ring still has the message before it.
+      Begin(last_digest_ ? Purpose::kVerify : Purpose::kRebuild, now);
+      return false;
+    default:
+      return true;
+  }
+}
+
+void RankStream::HandleReplayEnd(Nanos now) {
+  if (purpose_ == Purpose::kConfirm) {
+    ++stats_.confirmed;
+    replay_broken_ = false;
+    StopReplay();
+    return;
+  }
+  if (purpose_ == Purpose::kVerify && answers_ == 0) {
+    // The engine has published less than we applied: it is another one.
+    ++stats_.restarts;
+    StartOver(true, now);
+    return;
+  }
+  if (!next_) next_ = 0;  // nothing was published so far
+  replay_broken_ = false;
+  if (!parked_.empty() && parked_.begin()->first > *next_) {
+    // The first parked message was published while the engine answered, or the ring lacks the ones
+    // before it. Asking again tells.
+    const bool progress = *next_ > asked_ && answers_ > 0;
+    if (progress || !asked_again_) {
+      asked_again_ = !progress;
+      purpose_ = Purpose::kFill;
+      attempt_ = 0;
+      Ask(now);
+      return;
+    }
+    GiveUp(StateReason::kHistoryGone, *next_, parked_.begin()->first - 1);
+  }
+  FinishReplay(now);
+}
+
+void RankStream::FinishWhenJoined(Nanos now) {
+  const bool answered =
+      purpose_ == Purpose::kFill || (purpose_ == Purpose::kRebuild && answers_ > 0);
+  if (answered && next_ && !parked_.empty() && parked_.begin()->first <= *next_) {
+    FinishReplay(now);
+  }
+}
+
+void RankStream::FinishReplay(Nanos now) {
+  ++(hole_ ? stats_.replays_incomplete : stats_.replays_completed);
+  StopReplay();
+  if (confirm_wanted_) confirm_at_ = now + options_.confirm_after;
+  confirm_wanted_ = false;
+  DrainParked(now);
+}
+
+void RankStream::AttemptFailed(std::string_view why, Nanos now) {
+  if (purpose_ == Purpose::kConfirm) {
+    StopReplay();
+    if (replay_broken_) heal_at_ = now + options_.heal_interval;
+    return;
+  }
+  ++stats_.replays_failed;
+  sink_.StopReplay();
+  if (attempt_ < options_.replay_attempts) {
+    // What came is kept and the rest asked for.
+    if (purpose_ == Purpose::kRebuild && answers_ > 0) purpose_ = Purpose::kFill;
+    waiting_retry_ = true;
+    const auto doubled = options_.retry_first * (std::int64_t{1} << std::min(attempt_ - 1, 20u));
+    replay_deadline_ = now + std::min<Millis>(doubled, options_.retry_max);
+    return;
+  }
+  // The stream goes on without it. What is known stays: nothing says that it is wrong.
+  purpose_ = Purpose::kNone;
+  waiting_retry_ = false;
+  replay_broken_ = true;
+  heal_at_ = now + options_.heal_interval;
+  if (options_.clear_on_loss) Clear();
+  SetLoss(
+      StateReason::kReplayFailed,
+      fmt::format("the replay endpoint failed {} times, the last time because {}", attempt_, why));
+  DrainParked(now);
+}
+
+void RankStream::StopReplay() {
+  if (purpose_ == Purpose::kNone) return;
+  purpose_ = Purpose::kNone;
+  waiting_retry_ = false;
+  sink_.StopReplay();
+}
+
+}  // namespace kvr::ingest

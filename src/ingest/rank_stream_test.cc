@@ -1,0 +1,835 @@
+#include "ingest/rank_stream.h"
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ingest/message.h"
+
+namespace kvr::ingest {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Writes down what it is told to do. A payload that starts with '!' is undecodable.
+class RecordingSink : public StreamSink {
+ public:
+  Outcome Apply(std::uint64_t sequence, std::span<const std::byte> payload) override {
+    const std::string text(reinterpret_cast<const char*>(payload.data()), payload.size());
+    if (text.starts_with('!')) {
+      actions.push_back(fmt::format("bad {}", sequence));
+      return Outcome::kUndecodable;
+    }
+    actions.push_back(fmt::format("apply {}", sequence));
+    if (text != fmt::format("p{}", sequence)) actions.back() += ":" + text;
+    return Outcome::kApplied;
+  }
+  void Clear() override { actions.emplace_back("clear"); }
+  void StartReplay(std::uint64_t from) override { actions.push_back(fmt::format("ask {}", from)); }
+  void StopReplay() override {}
+  void SetState(RankState now, StateReason why, std::string_view text) override {
+    state = now;
+    reason = why;
+    detail = text;
+  }
+
+  std::vector<std::string> actions;
+  RankState state = RankState::kBlind;
+  StateReason reason = StateReason::kNone;
+  std::string detail;
+};
+
+class Stream {
+ public:
+  explicit Stream(bool has_replay, RankStream::Options options = {})
+      : stream_(options, has_replay, sink_) {}
+
+  void Connect() { stream_.OnLink(net::LinkEvent::kConnected, now_); }
+  void Disconnect() { stream_.OnLink(net::LinkEvent::kDisconnected, now_); }
+  void Live(std::uint64_t sequence) { Live(sequence, fmt::format("p{}", sequence)); }
+  void Live(std::uint64_t sequence, std::string_view payload) {
+    LiveFrames({"", Number(sequence), std::string(payload)});
+  }
+  void LiveRange(std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t i = first; i <= last; ++i)
+      Live(i);
+  }
+  void LiveFrames(const std::vector<std::string>& frames) {
+    Fill(frames);
+    stream_.OnLive(frames_, now_);
+  }
+  void Answer(std::uint64_t sequence) { Answer(sequence, fmt::format("p{}", sequence)); }
+  void Answer(std::uint64_t sequence, std::string_view payload) {
+    AnswerFrames({"", "topic", Number(sequence), std::string(payload)});
+  }
+  void AnswerRange(std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t i = first; i <= last; ++i)
+      Answer(i);
+  }
+  void AnswerFrames(const std::vector<std::string>& frames) {
+    Fill(frames);
+    stream_.OnReplay(frames_, now_);
+  }
+  void End() { AnswerFrames({"", "", Number(kEndSequence), ""}); }
+  void Pass(Millis time) {
+    const Nanos until = now_ + time;
+    while (const auto due = stream_.deadline()) {
+      if (*due > until) break;
+      now_ = std::max(now_, *due);
+      stream_.OnTick(now_);
+    }
+    now_ = until;
+  }
+  // Connected, with messages 0..last known and nothing left to do.
+  void Start(std::uint64_t last) {
+    Connect();
+    if (has_replay()) {
+      AnswerRange(0, last);
+      End();
+      Pass(Millis{1'000});
+      End();
+    } else {
+      LiveRange(0, last);
+    }
+    EXPECT_EQ(State(), "exact none");
+    sink_.actions.clear();
+  }
+  [[nodiscard]] bool has_replay() const { return !sink_.actions.empty(); }
+
+  std::vector<std::string> Take() { return std::exchange(sink_.actions, {}); }
+  std::string State() const {
+    return fmt::format("{} {}", RankStateName(sink_.state), StateReasonName(sink_.reason));
+  }
+  std::string_view detail() const { return sink_.detail; }
+  const StreamStats& stats() const { return stream_.stats(); }
+  RankStream& stream() { return stream_; }
+
+ private:
+  static std::string Number(std::uint64_t sequence) {
+    std::string frame(8, '\0');
+    WriteSequence(sequence, std::as_writable_bytes(std::span<char, 8>(frame.data(), 8)));
+    return frame;
+  }
+  void Fill(const std::vector<std::string>& frames) {
+    frames_.Clear();
+    for (const std::string& frame : frames) {
+      const auto bytes = std::as_bytes(std::span(frame));
+      frames_.Add().assign(bytes.begin(), bytes.end());
+    }
+  }
+
+  RecordingSink sink_;
+  net::Frames frames_;
+  Nanos now_{Millis{1'000}};
+  RankStream stream_;
+};
+
+// --- framing: wire T1-T11, services 67, 68 ---
+
+TEST(RankStream, T1T6T7SequencesAreBigEndianAndTheTopicMayBeEmpty) {
+  Stream s(false);
+  s.LiveFrames({"", std::string("\0\0\0\0\0\0\0\1", 8), "p1"});
+  EXPECT_THAT(s.Take(), ElementsAre("apply 1"));
+}
+
+struct Frames {
+  const char* name;
+  std::vector<std::string> frames;
+  bool count;  // which of the two counters
+};
+
+class RankStreamRejects : public testing::TestWithParam<Frames> {};
+
+TEST_P(RankStreamRejects, AndGoesOn) {
+  Stream s(false);
+  s.Start(0);
+  s.LiveFrames(GetParam().frames);
+  EXPECT_THAT(s.Take(), IsEmpty());
+  EXPECT_EQ(s.stats().bad_frame_count, GetParam().count ? 1u : 0u);
+  EXPECT_EQ(s.stats().bad_sequence, GetParam().count ? 0u : 1u);
+  s.Live(1);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 1"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, RankStreamRejects,
+    testing::Values(Frames{"NoFrame", {}, true}, Frames{"OneFrame", {"x"}, true},
+                    Frames{"T2TwoFrames", {"", "p"}, true},
+                    Frames{"T4FourFrames", {"", std::string(8, '\0'), "p", "q"}, true},
+                    Frames{"T5FourBytes", {"", "1234", "p"}, false},
+                    Frames{"T5SevenBytes", {"", "1234567", "p"}, false},
+                    Frames{"T5NineBytes", {"", "123456789", "p"}, false},
+                    Frames{"NoSequence", {"", "", "p"}, false},
+                    Frames{"EndMarkersNumber", {"", std::string(8, '\xFF'), "p"}, false}),
+    [](const auto& row) { return row.param.name; });
+
+TEST(RankStream, T9WithoutReplayAnUndecodableMessageIsPassed) {
+  Stream s(false);
+  s.Start(0);
+  s.Live(1, "!");
+  s.Live(2);
+  EXPECT_THAT(s.Take(), ElementsAre("bad 1", "apply 2"));
+  EXPECT_EQ(s.State(), "degraded undecodable");
+  EXPECT_EQ(s.stats().gaps, 0u);
+}
+
+TEST(RankStream, Row69WithReplayAnUndecodableMessageShowsAsAGapAndIsAskedForOnce) {
+  Stream s(true);
+  s.Start(0);
+  s.Live(1, "!");
+  s.Live(2);
+  EXPECT_THAT(s.Take(), ElementsAre("bad 1", "ask 1"));
+  s.Answer(1, "!");
+  EXPECT_THAT(s.Take(), ElementsAre("bad 1", "apply 2"));
+  EXPECT_EQ(s.State(), "degraded undecodable");
+  // The replayed copies are the same bytes, so the next one is not asked for.
+  s.Live(3, "!");
+  s.Live(4);
+  EXPECT_THAT(s.Take(), ElementsAre("bad 3", "apply 4"));
+}
+
+TEST(RankStream, Report101AThousandBadPayloadsAskOnce) {
+  Stream s(true);
+  s.Start(0);
+  for (std::uint64_t i = 1; i <= 1'000; ++i) {
+    s.Live(i, "!");
+    if (i == 2) s.Answer(1, "!");
+  }
+  s.Live(1'001);
+  EXPECT_EQ(s.stats().replays_started, 2u) << "one at the start, one for the first bad message";
+  EXPECT_EQ(s.Take().back(), "apply 1001");
+}
+
+// --- joining ---
+
+TEST(RankStream, AnEngineThatIsNotUpIsWaitedFor) {
+  Stream s(true);
+  EXPECT_EQ(s.State(), "warming connecting");
+  s.Pass(Millis{3'600'000});
+  EXPECT_THAT(s.Take(), IsEmpty());
+  s.Connect();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0"));
+  EXPECT_EQ(s.State(), "warming replaying");
+  s.End();
+  EXPECT_EQ(s.State(), "exact none") << "nothing was published yet";
+}
+
+TEST(RankStream, T16HoursWithoutTrafficAreHealthy) {
+  Stream s(true);
+  s.Start(3);
+  s.Pass(Millis{10'000'000});
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_THAT(s.Take(), IsEmpty());
+}
+
+TEST(RankStream, LiveMessagesWaitForTheHistoryAndAreAppliedAfterIt) {
+  Stream s(true);
+  s.Connect();
+  s.LiveRange(5, 7);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0"));
+  EXPECT_EQ(s.stream().parked(), 3u);
+  s.AnswerRange(0, 3);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 0", "apply 1", "apply 2", "apply 3"));
+  s.Answer(4);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 4", "apply 5", "apply 6", "apply 7"))
+      << "joined: the rest of the replay is not waited for";
+  EXPECT_EQ(s.State(), "exact none");
+  s.Answer(5);
+  s.Live(8);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 8"));
+}
+
+TEST(RankStream, LiveCopiesOfReplayedMessagesAreDropped) {
+  Stream s(true);
+  s.Connect();
+  s.AnswerRange(0, 9);
+  s.End();
+  s.Take();
+  s.LiveRange(7, 10);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 10"));
+  EXPECT_EQ(s.stats().repeated, 3u);
+  EXPECT_EQ(s.stats().restarts, 0u);
+}
+
+TEST(RankStream, Row70FirstMessageZeroWithoutReplayIsExact) {
+  Stream s(false);
+  s.Connect();
+  EXPECT_EQ(s.State(), "warming no_replay_endpoint");
+  s.Live(0);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 0"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, Row71FirstMessage500WithAShorterRingIsHistoryGone) {
+  Stream s(true);
+  s.Connect();
+  s.Live(500);
+  s.AnswerRange(400, 499);
+  EXPECT_EQ(s.State(), "degraded history_gone");
+  EXPECT_EQ(s.stats().missed, 400u);
+  EXPECT_EQ(s.Take().back(), "apply 500");
+}
+
+TEST(RankStream, Row72FirstMessage500WithoutReplayServesDegraded) {
+  Stream s(false);
+  s.Connect();
+  s.Live(500);
+  s.Live(501);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 500", "apply 501"));
+  EXPECT_EQ(s.State(), "degraded no_replay_endpoint");
+}
+
+TEST(RankStream, V17MessagesLostBeforeTheSubscriptionArrivedAreFoundByAskingAgain) {
+  Stream s(true);
+  s.Connect();
+  s.AnswerRange(0, 2);
+  s.End();
+  s.Take();
+  s.Pass(Millis{1'000});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 3"));
+  EXPECT_EQ(s.State(), "exact none") << "asked beside the live stream";
+  s.Live(4);  // 3 went nowhere
+  s.Take();
+  s.Answer(3);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 3", "apply 4"));
+}
+
+TEST(RankStream, AConfirmingReplayThatFindsMessagesAppliesThem) {
+  Stream s(true);
+  s.Connect();
+  s.End();
+  s.Pass(Millis{1'000});
+  s.Take();
+  s.AnswerRange(0, 1);
+  s.End();
+  s.Live(2);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 0", "apply 1", "apply 2"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+// --- gaps ---
+
+TEST(RankStream, Report38And40AGapAsksForTheFirstMissingAndKeepsTheRest) {
+  for (const bool topic : {false, true}) {
+    Stream s(true);
+    s.Start(2);
+    s.Live(6);
+    EXPECT_THAT(s.Take(), ElementsAre("ask 3"));
+    EXPECT_EQ(s.State(), "warming replaying");
+    const auto answer = [&](const char* number, const char* payload) {
+      std::vector<std::string> frames{"", std::string("\0\0\0\0\0\0\0", 7) + number, payload};
+      if (topic) frames.insert(frames.begin() + 1, "t");
+      s.AnswerFrames(frames);
+    };
+    answer("\3", "p3");
+    answer("\4", "p4");
+    answer("\5", "p5");
+    EXPECT_THAT(s.Take(), ElementsAre("apply 3", "apply 4", "apply 5", "apply 6"));
+    s.Live(7);
+    EXPECT_THAT(s.Take(), ElementsAre("apply 7"));
+    EXPECT_EQ(s.State(), "exact none");
+    EXPECT_EQ(s.stats().gaps, 1u);
+    EXPECT_EQ(s.stats().missed, 0u);
+  }
+}
+
+TEST(RankStream, T20Report40cAnEmptyAnswerLosesTheRangeAndSaysSo) {
+  Stream s(true);
+  s.Start(2);
+  s.Live(6);
+  s.End();
+  s.End();  // asked once more: 6 may have been published after the first answer
+  EXPECT_THAT(s.Take(), ElementsAre("ask 3", "ask 3", "clear", "apply 6"));
+  EXPECT_EQ(s.State(), "degraded history_gone");
+  EXPECT_EQ(s.stats().missed, 3u);
+  EXPECT_EQ(s.stats().replays_incomplete, 1u);
+}
+
+TEST(RankStream, T21AReplayThatStartsLaterIsHistoryGone) {
+  Stream s(true);
+  s.Start(2);
+  s.Live(9);
+  s.Take();
+  s.Answer(7);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 2")) << "does the ring still have the message before?";
+  s.Answer(7);
+  s.Answer(8);
+  // Messages 3..6 may have removed blocks.
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "apply 7", "apply 8", "apply 9"));
+  EXPECT_EQ(s.State(), "degraded history_gone");
+  EXPECT_EQ(s.stats().missed, 4u);
+}
+
+TEST(RankStream, AfterAHoleTheWholeRingIsFetchedToFillTheNextOne) {
+  Stream s(true);
+  s.Start(2);
+  s.Live(9);
+  s.Answer(7);
+  s.AnswerRange(7, 8);
+  s.Take();
+  s.Live(20);
+  s.Answer(15);
+  s.AnswerRange(15, 19);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 10", "ask 9", "clear", "apply 15", "apply 16", "apply 17",
+                                    "apply 18", "apply 19", "apply 20"));
+  EXPECT_EQ(s.State(), "degraded history_gone");
+}
+
+TEST(RankStream, V11ANumberTheEngineBurnedIsAHoleNotTheEndOfHistory) {
+  Stream s(true);
+  s.Start(2);
+  s.Live(4);  // 3 could not be encoded
+  s.Answer(4);
+  s.Take();
+  s.Answer(2);
+  s.Answer(4);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 4"));
+  EXPECT_EQ(s.State(), "degraded gap_unrepaired");
+  EXPECT_EQ(s.stats().missed, 1u);
+}
+
+TEST(RankStream, T22AHoleInsideTheReplayIsGivenUp) {
+  Stream s(true);
+  s.Start(2);
+  s.Live(7);
+  s.Answer(3);
+  s.Answer(4);
+  s.Answer(6);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 3", "apply 3", "apply 4", "apply 6", "apply 7"));
+  EXPECT_EQ(s.State(), "degraded gap_unrepaired");
+  EXPECT_EQ(s.detail(), "1 messages from 5 on are lost");
+}
+
+TEST(RankStream, T23AReplayThatEndsBeforeTheTargetIsAskedToGoOnThenGivenUp) {
+  Stream s(true);
+  s.Start(2);
+  s.Live(8);
+  s.AnswerRange(3, 5);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 3", "apply 3", "apply 4", "apply 5", "ask 6"));
+  s.End();
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 6", "clear", "apply 8"));
+  EXPECT_EQ(s.State(), "degraded history_gone");
+  EXPECT_EQ(s.stats().missed, 2u);
+}
+
+TEST(RankStream, T24AnUndecodableReplayedMessageIsSkipped) {
+  Stream s(true);
+  s.Start(2);
+  s.Live(6);
+  s.Answer(3);
+  s.Answer(4, "!");
+  s.Answer(5);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 3", "apply 3", "bad 4", "apply 5", "apply 6"));
+  EXPECT_EQ(s.State(), "degraded undecodable");
+}
+
+TEST(RankStream, T25Row75ASilentReplayIsRetriedWithPausesThenGivenUpAndLiveGoesOn) {
+  Stream s(true);
+  s.Start(2);
+  s.Live(6);
+  s.Pass(Millis{4'999});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 3"));
+  s.Pass(Millis{1});
+  s.Pass(Millis{199});
+  EXPECT_THAT(s.Take(), IsEmpty()) << "a pause of 200 ms";
+  s.Pass(Millis{1});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 3"));
+  s.Pass(Millis{5'000 + 400 + 5'000 + 800 + 5'000});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 3", "ask 3", "apply 6")) << "old blocks are kept";
+  EXPECT_EQ(s.State(), "degraded replay_failed");
+  EXPECT_EQ(s.stats().replays_failed, 4u);
+  EXPECT_EQ(s.stats().missed, 3u);
+  s.Live(7);
+  s.Live(9);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 7", "apply 9")) << "no new wait for a broken endpoint";
+  // Later everything is fetched anew, and a full history heals.
+  s.Pass(Millis{30'000});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 10"));
+  EXPECT_EQ(s.State(), "degraded replay_failed");
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0"));
+  s.AnswerRange(0, 9);
+  s.End();
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, AHealingReplayThatGetsNoAnswerKeepsWhatIsKnown) {
+  Stream s(true);
+  s.Start(2);
+  s.Live(6);
+  s.Pass(Millis{120'000});
+  s.Live(7);
+  const auto actions = s.Take();
+  EXPECT_THAT(actions, testing::Not(testing::Contains("clear")));
+  EXPECT_EQ(actions.back(), "apply 7") << "live messages do not wait for it";
+  EXPECT_EQ(s.State(), "degraded replay_failed");
+}
+
+TEST(RankStream, Report40eAMalformedAnswerIsRetriedOnAFreshSocket) {
+  const std::vector<std::vector<std::string>> malformed = {{"", "t", "1234", "p"},
+                                                           {"x", "t", "12345678", "p"},
+                                                           {"", "p"},
+                                                           {},
+                                                           {"", std::string(8, '\xFF'), "p"}};
+  for (const auto& frames : malformed) {
+    Stream s(true);
+    s.Start(2);
+    s.Live(4);
+    s.AnswerFrames(frames);
+    s.Answer(3);  // of the old socket: not taken while waiting
+    EXPECT_THAT(s.Take(), ElementsAre("ask 3"));
+    s.Pass(Millis{200});
+    s.Answer(3);
+    EXPECT_THAT(s.Take(), ElementsAre("ask 3", "apply 3", "apply 4"));
+    EXPECT_EQ(s.State(), "exact none");
+  }
+}
+
+TEST(RankStream, T19AnEmptyPayloadEndsWhateverItsNumberSays) {
+  Stream s(true);
+  s.Connect();
+  s.Answer(0);
+  s.AnswerFrames({"", std::string(8, '\0'), ""});
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, Row77AReplayThatNeverEndsIsBounded) {
+  RankStream::Options options;
+  options.replay_messages_max = 100;
+  options.replay_attempts = 1;
+  Stream s(true, options);
+  s.Connect();
+  s.AnswerRange(0, 100);
+  EXPECT_EQ(s.State(), "degraded replay_failed");
+  EXPECT_EQ(s.stats().applied, 100u);
+}
+
+TEST(RankStream, ARetryGoesOnWhereTheReplayBrokeOff) {
+  Stream s(true);
+  s.Connect();
+  s.AnswerRange(0, 4);
+  s.Pass(Millis{5'200});
+  s.AnswerRange(5, 6);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0", "apply 0", "apply 1", "apply 2", "apply 3", "apply 4",
+                                    "ask 5", "apply 5", "apply 6"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, T26TheParkingPlaceIsBoundedAndWhatItRefusedIsFetchedLater) {
+  RankStream::Options options;
+  options.parked_messages_max = 3;
+  Stream s(true, options);
+  s.Start(0);
+  s.LiveRange(2, 9);
+  EXPECT_EQ(s.stream().parked(), 3u);
+  EXPECT_EQ(s.stats().park_overflow, 5u);
+  s.Take();
+  s.Answer(1);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 1", "apply 2", "apply 3", "apply 4", "ask 5"));
+  s.AnswerRange(5, 9);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("apply 5", "apply 6", "apply 7", "apply 8", "apply 9"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, T26TheParkingPlaceIsBoundedInBytes) {
+  RankStream::Options options;
+  options.parked_bytes_max = 10;
+  Stream s(true, options);
+  s.Start(0);
+  s.Live(2, "12345678");
+  s.Live(3, "123");
+  EXPECT_EQ(s.stream().parked(), 1u);
+  EXPECT_EQ(s.stats().park_overflow, 1u);
+}
+
+TEST(RankStream, AGapWithoutReplayIsCountedAndTheStreamGoesOn) {
+  Stream s(false);
+  s.Start(4);
+  s.Live(1'005);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 1005"));
+  EXPECT_EQ(s.State(), "degraded gap_unrepaired");
+  EXPECT_EQ(s.detail(), "1000 messages from 5 on are lost");
+  EXPECT_EQ(s.stats().missed, 1'000u);
+}
+
+TEST(RankStream, ClearOnLossForgetsBlocksThatTheLostMessagesMayHaveRemoved) {
+  RankStream::Options options;
+  options.clear_on_loss = true;
+  Stream s(false, options);
+  s.Start(4);
+  s.Live(6);
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "apply 6"));
+  EXPECT_EQ(s.State(), "degraded gap_unrepaired");
+}
+
+// --- duplicates, late messages, restarts ---
+
+TEST(RankStream, Row73TheSameMessageAgainIsDropped) {
+  Stream s(false);
+  s.Start(4);
+  s.Live(4);
+  s.Live(3);
+  EXPECT_THAT(s.Take(), IsEmpty());
+  EXPECT_EQ(s.stats().repeated, 2u);
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, Report41ALateMessageIsNoRestart) {
+  Stream s(true);
+  s.Start(0);
+  s.LiveRange(1, 2);
+  s.Live(4);
+  s.Live(3);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 1", "apply 2", "ask 3", "apply 3", "apply 4"));
+  EXPECT_EQ(s.stats().restarts, 0u);
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, ALateMessageWithoutReplayComesTooLate) {
+  Stream s(false);
+  s.Start(2);
+  s.Live(4);
+  s.Live(3);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 4"));
+  EXPECT_EQ(s.stats().late, 1u);
+  EXPECT_EQ(s.State(), "degraded gap_unrepaired");
+}
+
+TEST(RankStream, T13Row74ALowerSequenceIsARestart) {
+  Stream s(false);
+  s.Start(900);
+  s.Live(0, "new");
+  s.Live(1);
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "apply 0:new", "apply 1"));
+  EXPECT_EQ(s.State(), "exact none") << "the new engine's history is complete";
+  EXPECT_EQ(s.stats().restarts, 1u);
+}
+
+TEST(RankStream, Report41ARestartWhoseFirstMessagesWereLostIsOneToo) {
+  Stream s(false);
+  s.Connect();
+  s.LiveRange(3'990, 4'000);
+  s.Take();
+  s.Live(3, "new");
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "apply 3:new"));
+  EXPECT_EQ(s.State(), "degraded no_replay_endpoint");
+}
+
+TEST(RankStream, TheSameSequenceWithOtherBytesIsARestart) {
+  Stream s(false);
+  s.Start(0);
+  s.Live(0, "other");
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "apply 0:other"));
+}
+
+TEST(RankStream, ARestartWithReplayFetchesTheNewHistoryFirst) {
+  Stream s(true);
+  s.Start(900);
+  s.Live(901);
+  s.Take();
+  s.Live(3);
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0"));
+  s.AnswerRange(0, 2);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 0", "apply 1", "apply 2", "apply 3"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, AFirstLiveMessageFarBelowTheReplayedOnesIsVerified) {
+  for (const bool restarted : {false, true}) {
+    Stream s(true);
+    s.Start(900);
+    s.Live(3);
+    EXPECT_THAT(s.Take(), ElementsAre("ask 900"));
+    if (!restarted) {
+      s.Answer(900);
+      s.End();
+      EXPECT_THAT(s.Take(), IsEmpty()) << "an old copy";
+    } else {
+      s.End();
+      s.AnswerRange(0, 2);
+      EXPECT_THAT(s.Take(),
+                  ElementsAre("clear", "ask 0", "apply 0", "apply 1", "apply 2", "apply 3"));
+    }
+    EXPECT_EQ(s.State(), "exact none");
+  }
+}
+
+TEST(RankStream, ARestartDuringAReplayStartsOver) {
+  Stream s(true);
+  s.Start(10);
+  s.Live(20);
+  s.Answer(11);
+  s.Take();
+  s.Live(0, "new");
+  s.Answer(12);  // would be of the old engine's socket; the stream asked on a fresh one
+  const auto actions = s.Take();
+  ASSERT_GE(actions.size(), 2u);
+  EXPECT_EQ(actions[0], "clear");
+  EXPECT_EQ(actions[1], "ask 0");
+}
+
+TEST(RankStream, DegradedHealsWithARestart) {
+  Stream s(false);
+  s.Start(2);
+  s.Live(9);
+  EXPECT_EQ(s.State(), "degraded gap_unrepaired");
+  s.Live(0, "new");
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+// --- the link ---
+
+TEST(RankStream, ADisconnectedRankWarmsUntilItIsVerified) {
+  Stream s(true);
+  s.Start(5);
+  s.Disconnect();
+  EXPECT_EQ(s.State(), "warming disconnected");
+  s.Connect();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 5"));
+  s.Live(8);
+  s.AnswerRange(5, 7);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 6", "apply 7", "apply 8"));
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_EQ(s.stats().restarts, 0u);
+}
+
+TEST(RankStream, ARestartWithFewerMessagesIsSeenByTheEmptyAnswer) {
+  Stream s(true);
+  s.Start(5);
+  s.LiveRange(6, 9);
+  s.Disconnect();
+  s.Connect();
+  s.Take();
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0"));
+  s.Answer(0, "new");
+  s.End();
+  s.Live(1);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 0:new", "apply 1"));
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_EQ(s.stats().restarts, 1u) << "the mark of the old engine counts no more";
+}
+
+TEST(RankStream, ARestartThatPassedTheOldMarkIsSeenByTheBytes) {
+  Stream s(true);
+  s.Start(5);
+  s.Disconnect();
+  s.Connect();
+  s.Live(9, "new9");
+  s.Take();
+  s.Answer(5, "new5");
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0"));
+  for (std::uint64_t i = 0; i < 9; ++i)
+    s.Answer(i, "new");
+  EXPECT_EQ(s.Take().back(), "apply 9:new9") << "what was parked is the new engine's";
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, AnIncarnationThatCannotBeVerifiedIsClearedFirst) {
+  Stream s(true);
+  s.Start(5);
+  s.Disconnect();
+  s.Connect();
+  s.Take();
+  s.AnswerRange(50, 51);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "apply 50", "apply 51"));
+  EXPECT_EQ(s.State(), "degraded history_gone");
+}
+
+TEST(RankStream, WithoutReplayTheNextMessageAfterAReconnectDecides) {
+  struct {
+    std::uint64_t sequence;
+    const char* state;
+  } const rows[] = {{6, "exact none"}, {8, "degraded gap_unrepaired"}, {0, "exact none"}};
+  for (const auto& row : rows) {
+    Stream s(false);
+    s.Start(5);
+    s.Disconnect();
+    s.Connect();
+    EXPECT_EQ(s.State(), "warming disconnected");
+    s.Live(row.sequence, "new");
+    EXPECT_EQ(s.State(), row.state);
+    EXPECT_EQ(s.stats().restarts, row.sequence == 0 ? 1u : 0u);
+  }
+}
+
+TEST(RankStream, Report47BlocksOfAnEngineGoneForLongAreForgotten) {
+  Stream s(true);
+  s.Start(5);
+  s.Disconnect();
+  s.Pass(Millis{119'999});
+  EXPECT_THAT(s.Take(), IsEmpty());
+  s.Pass(Millis{1});
+  EXPECT_THAT(s.Take(), ElementsAre("clear"));
+  s.Connect();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0"));
+}
+
+TEST(RankStream, ADisconnectDuringAReplayAsksAgainAfterwards) {
+  Stream s(true);
+  s.Connect();
+  s.AnswerRange(0, 3);
+  s.Disconnect();
+  s.Connect();
+  s.AnswerRange(3, 6);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0", "apply 0", "apply 1", "apply 2", "apply 3", "ask 3",
+                                    "apply 4", "apply 5", "apply 6"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+// --- the rest ---
+
+TEST(RankStream, ResyncForgetsAndFetchesEverything) {
+  Stream s(true);
+  s.Start(5);
+  s.stream().Resync(Millis{9'000});
+  s.AnswerRange(0, 5);
+  s.End();
+  EXPECT_EQ(s.Take().front(), "clear");
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, ADefectShowsUntilTheStreamStartsOver) {
+  Stream s(false);
+  s.Start(1);
+  s.stream().NoteDefect(StateReason::kBlockSizeMismatch, "events have 32, registered is 16");
+  EXPECT_EQ(s.State(), "degraded block_size_mismatch");
+  EXPECT_EQ(s.detail(), "events have 32, registered is 16");
+  s.Live(5);
+  EXPECT_EQ(s.State(), "degraded block_size_mismatch") << "a gap does not hide it";
+  s.Live(0, "new");
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, TheLargestSequenceIsLegal) {
+  Stream s(false);
+  s.Connect();
+  s.Live(~std::uint64_t{0} - 1);
+  EXPECT_EQ(s.stream().watermark(), ~std::uint64_t{0} - 1);
+}
+
+TEST(RankStreamOptions, ImpossibleOnesAreRefused) {
+  RankStream::Options options;
+  EXPECT_TRUE(options.Validate());
+  options.parked_messages_max = 0;
+  EXPECT_FALSE(options.Validate());
+  options = {};
+  options.replay_attempts = 0;
+  EXPECT_FALSE(options.Validate());
+}
+
+}  // namespace
+}  // namespace kvr::ingest

@@ -1,0 +1,208 @@
+#include "ingest/source.h"
+
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "ingest/message.h"
+
+namespace kvr::ingest {
+namespace {
+
+placement::TranslatorOptions TranslatorFor(Rank rank, std::uint32_t block_size) {
+  placement::TranslatorOptions options;
+  options.rank = rank;
+  options.block_size = block_size;
+  return options;
+}
+
+std::vector<std::shared_ptr<fleet::RankHealth>> HealthsOf(const SourceSpec& spec,
+                                                          std::shared_ptr<fleet::RankHealth> own) {
+  std::vector<std::shared_ptr<fleet::RankHealth>> healths{std::move(own)};
+  for (const SourceSpec::Sharer& sharer : spec.sharers)
+    healths.push_back(sharer.health);
+  return healths;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Source>> Source::Open(SourceSpec spec,
+                                             std::shared_ptr<fleet::RankHealth> health,
+                                             const RankStream::Options& options,
+                                             net::EventPoller& poller, const Targets& targets,
+                                             IngestMetrics& metrics, const Clock& clock) {
+  const auto own = targets.find(spec.rank);
+  KVR_CHECK(own != targets.end());
+  const std::uint32_t block_size = own->second.index->block_size;
+  KVR_TRY(auto live, poller.Subscribe(spec.source.endpoint, spec.source.topic));
+  std::unique_ptr<Source> source(new Source(std::move(spec), std::move(health), options, poller,
+                                            targets, block_size, metrics, clock));
+  source->live_ = std::move(live);
+  return source;
+}
+
+Source::Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health,
+               const RankStream::Options& options, net::EventPoller& poller, const Targets& targets,
+               std::uint32_t block_size, IngestMetrics& metrics, const Clock& clock)
+    : spec_(std::move(spec)),
+      poller_(poller),
+      targets_(targets),
+      metrics_(metrics),
+      clock_(clock),
+      healths_(HealthsOf(spec_, std::move(health))),
+      translator_(TranslatorFor(spec_.rank, block_size)),
+      stream_(options, spec_.source.replay_endpoint.has_value(), *this) {}
+
+Source::~Source() = default;
+
+bool Source::Turn(std::size_t messages_max) {
+  const Nanos now = clock_.Now();
+  bool more = false;
+  // History first: live messages may be waiting for it. A request may end, and its socket with it,
+  // at any answer.
+  for (std::size_t i = 0; replay_ && replay_->Receive(frames_); ++i) {
+    stream_.OnReplay(frames_, now);
+    if ((more = i + 1 >= messages_max)) break;
+  }
+  for (std::size_t i = 0;; ++i) {
+    // The link is looked at between receiving a message and using it: what a new connection brought
+    // comes after its report, so that no message of a new engine is taken for one of the old.
+    const bool received = live_->Receive(frames_);
+    for (net::LinkEvent event{}; live_->NextLinkEvent(event);)
+      stream_.OnLink(event, now);
+    if (!received) break;
+    stream_.OnLive(frames_, now);
+    if (i + 1 >= messages_max) {
+      more = true;
+      break;
+    }
+  }
+  stream_.OnTick(now);
+  PublishStats();
+  return more;
+}
+
+void Source::Resync() {
+  const Nanos now = clock_.Now();
+  stream_.Resync(now);
+  PublishStats();
+}
+
+Source::Outcome Source::Apply(std::uint64_t /*sequence*/, std::span<const std::byte> payload) {
+  if (const auto translated = translator_.Translate(payload, batch_); !translated) {
+    // A batch of a rank that cannot exist is well-formed and meant for nobody.
+    if (translated.error().code == wire::DecodeErrc::kOutOfRange) {
+      metrics_.CountForeignRank();
+      return Outcome::kApplied;
+    }
+    metrics_.CountDecodeFailure(translated.error().code);
+    return Outcome::kUndecodable;
+  }
+  const Rank rank{spec_.rank.worker, batch_.dp_rank.value_or(spec_.rank.dp_rank)};
+  const auto target = targets_.find(rank);
+  if (target == targets_.end()) {
+    metrics_.CountForeignRank();
+    return Outcome::kApplied;
+  }
+  fed_.insert(rank);
+  ApplyEvents(target->second);
+  NoteDropped();
+  return Outcome::kApplied;
+}
+
+void Source::ApplyEvents(const Target& target) {
+  for (const PlacementEvent& event : batch_.events) {
+    const index::ApplyResult result = target.index->index->Apply(target.slot, event);
+    metrics_.CountApplied(event.kind, result);
+    if (result.status == index::ApplyStatus::kCapacity) {
+      stream_.NoteDefect(StateReason::kIndexFull, "the index has no room for more blocks");
+    }
+  }
+  target.health->Count(fleet::RankCount::kEvents, batch_.events.size());
+}
+
+void Source::NoteDropped() {
+  for (const placement::DroppedEvent& dropped : batch_.dropped) {
+    metrics_.CountFiltered(dropped.reason);
+    if (dropped.reason == placement::DropReason::kBlockSizeMismatch) {
+      stream_.NoteDefect(StateReason::kBlockSizeMismatch,
+                         fmt::format("events have block_size {}, registered is {}",
+                                     dropped.block_size, translator_.options().block_size));
+    }
+  }
+}
+
+void Source::Clear() {
+  translator_.Reset();
+  for (const Rank rank : fed_) {
+    const auto target = targets_.find(rank);
+    if (target == targets_.end()) continue;
+    PlacementEvent event;
+    event.kind = PlacementKind::kCleared;
+    event.rank = rank;
+    target->second.index->index->Apply(target->second.slot, event);
+  }
+  fed_.clear();
+}
+
+void Source::StartReplay(std::uint64_t from) {
+  replay_.reset();
+  auto socket = poller_.Dealer(*spec_.source.replay_endpoint);
+  // Without a socket there will be no answer, which the stream takes as silence and tries again.
+  if (!socket) return;
+  replay_ = std::move(*socket);
+  std::array<std::byte, 8> start;
+  WriteSequence(from, start);
+  const std::array<std::span<const std::byte>, 2> request{std::span<const std::byte>(), start};
+  static_cast<void>(replay_->Send(request));
+}
+
+void Source::StopReplay() {
+  replay_.reset();
+}
+
+void Source::SetState(RankState state, StateReason reason, std::string_view detail) {
+  if (status_.state == state && status_.reason == reason && detail_ == detail) return;
+  status_ = {state, reason};
+  detail_ = detail;
+  for (const auto& health : healths_)
+    health->SetStatus(status_, detail_, clock_.Now());
+}
+
+void Source::PublishStats() {
+  using fleet::RankCount;
+  const StreamStats& now = stream_.stats();
+  metrics_.CountStream(published_, now);
+  const struct {
+    RankCount what;
+    std::uint64_t by;
+  } changes[] = {
+      {RankCount::kMessages, now.applied - published_.applied},
+      {RankCount::kGaps, now.gaps - published_.gaps},
+      {RankCount::kMissedMessages, now.missed - published_.missed},
+      {RankCount::kRepeated, now.repeated - published_.repeated},
+      {RankCount::kRestarts, now.restarts - published_.restarts},
+      {RankCount::kReplays, now.replays_started - published_.replays_started},
+      {RankCount::kReplaysCompleted, now.replays_completed - published_.replays_completed},
+      {RankCount::kReplaysFailed, now.replays_failed + now.replays_incomplete -
+                                      published_.replays_failed - published_.replays_incomplete},
+      {RankCount::kDecodeFailures, now.undecodable - published_.undecodable},
+      {RankCount::kFramesRejected, now.bad_frame_count + now.bad_sequence -
+                                       published_.bad_frame_count - published_.bad_sequence},
+      {RankCount::kClears, now.clears - published_.clears},
+      {RankCount::kDisconnects, now.disconnects - published_.disconnects},
+  };
+  for (const auto& health : healths_) {
+    health->SetConnected(stream_.connected());
+    if (now.applied != published_.applied) health->NoteMessage(clock_.Now());
+    health->SetWatermark(stream_.watermark());
+    for (const auto& change : changes) {
+      if (change.by != 0) health->Count(change.what, change.by);
+    }
+  }
+  published_ = now;
+}
+
+}  // namespace kvr::ingest

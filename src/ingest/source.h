@@ -1,0 +1,94 @@
+// One event stream at work: its sockets, its order, its translator, and the index it feeds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "fleet/rank_health.h"
+#include "index/index_set.h"
+#include "ingest/ingest.h"
+#include "ingest/ingest_metrics.h"
+#include "ingest/rank_stream.h"
+#include "model/ids.h"
+#include "net/event_socket.h"
+#include "placement/event_translator.h"
+
+namespace kvr::ingest {
+
+// Where the events of one rank go.
+struct Target {
+  std::shared_ptr<index::PartitionIndex> index;
+  RankSlot slot{};
+  std::shared_ptr<fleet::RankHealth> health;
+};
+
+// The ranks that are known to one thread. The sources of the thread read it at each batch, so an
+// erased rank gets nothing more, whichever stream speaks of it.
+using Targets = std::map<Rank, Target>;
+
+// Belongs to one thread. Not thread-safe.
+class Source final : private StreamSink {
+ public:
+  // Opens the subscription. `spec.rank` is in `targets`. `poller`, `targets`, `metrics` and `clock`
+  // must outlive the source. kInvalidArgument and kIo as EventPoller::Subscribe.
+  static Result<std::unique_ptr<Source>> Open(SourceSpec spec,
+                                              std::shared_ptr<fleet::RankHealth> health,
+                                              const RankStream::Options& options,
+                                              net::EventPoller& poller, const Targets& targets,
+                                              IngestMetrics& metrics, const Clock& clock);
+  ~Source() override;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+
+  // Takes up to `messages_max` messages of each socket. True when there may be more.
+  bool Turn(std::size_t messages_max);
+  void Resync();
+  // When Turn is due at the latest although nothing arrives.
+  [[nodiscard]] std::optional<Nanos> deadline() const { return stream_.deadline(); }
+
+  [[nodiscard]] const SourceSpec& spec() const { return spec_; }
+  [[nodiscard]] const RankStream& stream() const { return stream_; }
+
+ private:
+  Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health,
+         const RankStream::Options& options, net::EventPoller& poller, const Targets& targets,
+         std::uint32_t block_size, IngestMetrics& metrics, const Clock& clock);
+
+  Outcome Apply(std::uint64_t sequence, std::span<const std::byte> payload) override;
+  void Clear() override;
+  void StartReplay(std::uint64_t from) override;
+  void StopReplay() override;
+  void SetState(RankState state, StateReason reason, std::string_view detail) override;
+
+  void ApplyEvents(const Target& target);
+  void NoteDropped();
+  void PublishStats();
+
+  const SourceSpec spec_;
+  net::EventPoller& poller_;
+  const Targets& targets_;
+  IngestMetrics& metrics_;
+  const Clock& clock_;
+  std::vector<std::shared_ptr<fleet::RankHealth>> healths_;  // of the owner and of the sharers
+  std::unique_ptr<net::EventSocket> live_;
+  std::unique_ptr<net::EventSocket> replay_;  // of the request that is under way
+  net::Frames frames_;
+  placement::EventTranslator translator_;
+  placement::PlacementBatch batch_;
+  std::set<Rank> fed_;  // ranks that got events since the last clear
+  StreamStats published_;
+  fleet::RankHealth::Status status_;
+  std::string detail_;
+  RankStream stream_;  // last: it calls this object from its constructor
+};
+
+}  // namespace kvr::ingest
