@@ -9,16 +9,16 @@ namespace kvr::wire {
 namespace {
 
 constexpr std::array<Dialect, 10> kDialects = {{
-    {"vllm-0.9", false, false, true, 6, 2, false},
-    {"vllm-0.10", false, false, false, 7, 3, false},
-    {"vllm-0.14", false, false, false, 8, 3, false},
-    {"vllm-0.17", false, false, false, 9, 3, false},
-    {"vllm-0.20", false, false, false, 10, 4, false},
-    {"vllm-0.22", false, false, false, 12, 4, false},
-    {"vllm-0.24", true, false, false, 8, 3, false},
-    {"sglang", false, true, false, 7, 3, true},
-    {"sglang-map", true, true, false, 6, 2, false},
-    {"positional", false, false, false, 14, 8, true},
+    {"vllm-0.9", false, false, true, 6, 2, 1, false},
+    {"vllm-0.10", false, false, false, 7, 3, 1, false},
+    {"vllm-0.14", false, false, false, 8, 3, 1, false},
+    {"vllm-0.17", false, false, false, 9, 3, 1, false},
+    {"vllm-0.20", false, false, false, 10, 4, 1, false},
+    {"vllm-0.22", false, false, false, 12, 4, 1, false},
+    {"vllm-0.24", true, false, false, 8, 3, 1, false},
+    {"sglang", false, true, false, 7, 3, 1, true},
+    {"sglang-map", true, true, false, 6, 2, 1, false},
+    {"positional", false, false, false, 14, 8, 2, true},
 }};
 
 struct Scope {
@@ -226,7 +226,7 @@ Layout LayoutOf(EventType type, const Dialect& dialect) {
     case EventType::kRemoved:
       return {"BlockRemoved", kRemovedFields, dialect.removed_length};
     case EventType::kCleared:
-      return {"AllBlocksCleared", kClearedFields, 1};
+      return {"AllBlocksCleared", kClearedFields, dialect.cleared_length};
     case EventType::kIgnored:
       break;
   }

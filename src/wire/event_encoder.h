@@ -16,10 +16,11 @@ struct Dialect {
   bool maps = false;           // events are maps; else arrays
   bool signed_hashes = false;  // hashes of 2^63 and more are written as negative numbers
   bool bare_batch = false;     // without a rank the batch has two elements; else a nil
-  // Arrays: elements of a store and of a removal, the tag included; what does not fit is not said.
+  // Arrays: elements of each event type, the tag included; what does not fit is not said.
   // Maps: the leading fields that are written even when they are nil, the tag included.
   std::size_t stored_length = 0;
   std::size_t removed_length = 0;
+  std::size_t cleared_length = 1;
   bool metadata = false;  // arrays: salt and session go as a map in the place of the LoRA name
 };
 

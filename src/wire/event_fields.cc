@@ -367,7 +367,7 @@ bool ReadOwnership(FieldContext& context, EngineEvent& event) {
   return true;
 }
 
-// A positional clear may name an owner. A medium in its place says which pool emptied; the clear is
+// A clear may name an owner. A medium in its place says which pool emptied; the clear is
 // for all tiers all the same, which forgets too much rather than too little.
 bool ReadClearOwnership(FieldContext& context, EngineEvent& event) {
   if (!ReadOwnership(context, event)) return false;
@@ -411,10 +411,9 @@ constexpr std::array<Field, 9> kRemovedFields = {{
     {"session_id", kNoPosition, false, ReadSessionId},
 }};
 
-constexpr std::array<Field, 3> kClearedFields = {{
-    {"ownership", kNoPosition, false, ReadOwnership},
-    {"source_kind", kNoPosition, false, ReadOwnership},
-    {"", 1, false, ReadClearOwnership},
+constexpr std::array<Field, 2> kClearedFields = {{
+    {"ownership", 1, false, ReadClearOwnership},
+    {"source_kind", kNoPosition, false, ReadClearOwnership},
 }};
 
 constexpr std::uint32_t RequiredBits(std::span<const Field> fields) {

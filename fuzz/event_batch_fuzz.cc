@@ -1,0 +1,149 @@
+// Any bytes as an engine's payload: nothing crashes, what was decoded stays within its limits,
+// both forms of an event mean the same, and no translation invents blocks.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/check.h"
+#include "placement/event_translator.h"
+#include "wire/event_decoder.h"
+#include "wire/event_encoder.h"
+#include "wire/trtllm_json.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+namespace {
+
+using kvr::wire::EngineEvent;
+using kvr::wire::EventBatch;
+using kvr::wire::ExtraKey;
+
+// Small, so that inputs reach them.
+kvr::wire::DecodeLimits Limits() {
+  kvr::wire::DecodeLimits limits;
+  limits.events_max = 64;
+  limits.blocks_max = 256;
+  limits.tokens_max = 1024;
+  limits.extra_keys_max = 64;
+  limits.depth_max = 8;
+  return limits;
+}
+
+void CheckLimits(const EventBatch& batch, const kvr::wire::DecodeLimits& limits) {
+  KVR_CHECK(batch.events.size() + batch.bad.size() <= 4 * limits.events_max);  // JSON moves a block
+  KVR_CHECK(batch.hashes.size() <= limits.blocks_max);
+  KVR_CHECK(batch.tokens.size() <= limits.tokens_max);
+  KVR_CHECK(batch.extra_blocks.size() <= limits.blocks_max);
+  KVR_CHECK(batch.extra_keys.size() <= limits.extra_keys_max);
+  KVR_CHECK(batch.mm_blocks.size() <= limits.blocks_max);
+  KVR_CHECK(batch.mm_hashes.size() <= limits.extra_keys_max);
+}
+
+void CheckSameKeys(const EventBatch& a, const EngineEvent& x, const EventBatch& b,
+                   const EngineEvent& y) {
+  KVR_CHECK(x.extra_blocks.count == y.extra_blocks.count);
+  for (std::size_t i = 0; i < x.extra_blocks.count; ++i) {
+    const auto left = a.ExtraKeysOf(x, i);
+    const auto right = b.ExtraKeysOf(y, i);
+    KVR_CHECK(std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                         [](const ExtraKey& p, const ExtraKey& q) {
+                           return p.kind == q.kind && p.text == q.text && p.raw == q.raw;
+                         }));
+  }
+}
+
+void CheckSameEvent(const EventBatch& a, const EngineEvent& x, const EventBatch& b,
+                    const EngineEvent& y) {
+  KVR_CHECK(x.type == y.type);
+  KVR_CHECK(std::ranges::equal(a.HashesOf(x), b.HashesOf(y)));
+  KVR_CHECK(x.parent == y.parent);
+  KVR_CHECK(std::ranges::equal(a.TokensOf(x), b.TokensOf(y)));
+  KVR_CHECK(x.eagle == y.eagle);
+  KVR_CHECK(x.block_size == y.block_size);
+  KVR_CHECK(x.lora_id == y.lora_id);
+  KVR_CHECK(x.lora_name == y.lora_name);
+  KVR_CHECK(x.cache_salt == y.cache_salt);
+  KVR_CHECK(x.medium == y.medium);
+  KVR_CHECK(x.group == y.group);
+  KVR_CHECK(x.window == y.window);
+  KVR_CHECK(x.kind == y.kind && x.kind_name == y.kind_name);
+  KVR_CHECK(x.locality == y.locality && x.locality_name == y.locality_name);
+  KVR_CHECK(x.ownership == y.ownership && x.ownership_name == y.ownership_name);
+  CheckSameKeys(a, x, b, y);
+}
+
+// Writes the batch in a dialect, reads it back and compares.
+void CheckRoundTrip(const EventBatch& batch, std::string_view dialect,
+                    const kvr::wire::DecodeLimits& limits) {
+  std::string bytes;
+  EncodeEventBatch(batch, *kvr::wire::DialectByName(dialect), bytes);
+  EventBatch again;
+  KVR_CHECK(DecodeEventBatch(std::as_bytes(std::span(bytes)), limits, again).has_value());
+  KVR_CHECK(again.bad.empty());
+  KVR_CHECK(again.trailing_bytes == 0);
+  KVR_CHECK(again.dp_rank == batch.dp_rank);
+  KVR_CHECK(again.events.size() == batch.events.size());
+  for (std::size_t i = 0; i < batch.events.size(); ++i)
+    CheckSameEvent(batch, batch.events[i], again, again.events[i]);
+}
+
+void Decode(std::span<const std::byte> payload) {
+  const auto limits = Limits();
+  EventBatch batch;
+  if (!DecodeEventBatch(payload, limits, batch)) {
+    KVR_CHECK(batch.events.empty() && batch.bad.empty() && batch.tokens.empty());
+    return;
+  }
+  CheckLimits(batch, limits);
+  CheckRoundTrip(batch, "vllm-0.24", limits);
+  // Multimodal lists have no fixed place in the positional form; nothing is lost without them.
+  CheckRoundTrip(batch, "positional", limits);
+}
+
+void DecodeJson(std::span<const std::byte> payload) {
+  const auto limits = Limits();
+  EventBatch batch;
+  kvr::wire::TrtllmJsonDecoder decoder;
+  if (decoder.Decode(payload, limits, 4, batch)) CheckLimits(batch, limits);
+}
+
+void Translate(std::span<const std::byte> payload) {
+  kvr::placement::TranslatorOptions options;
+  options.block_size = 4;
+  options.limits = Limits();
+  options.ranks_max = 2;
+  options.counted_blocks_max = 16;
+  options.image_token = 9;
+  kvr::placement::EventTranslator translator(options);
+  kvr::placement::PlacementBatch out;
+  for (int round = 0; round < 2; ++round) {  // the second meets what the first taught
+    if (!translator.Translate(payload, out)) {
+      KVR_CHECK(out.events.empty() && out.dropped.empty());
+      return;
+    }
+    std::size_t blocks = 0;
+    for (const kvr::PlacementEvent& event : out.events) {
+      blocks += event.blocks.size() + event.removed.size();
+      KVR_CHECK(event.kind == kvr::PlacementKind::kCleared ||
+                !event.blocks.empty() != !event.removed.empty());
+    }
+    // Removals of a JSON list repeat per tier.
+    KVR_CHECK(blocks <= 3 * translator.decoded().hashes.size());
+    KVR_CHECK(out.events.size() == out.event_index.size());
+  }
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto payload = std::as_bytes(std::span(data, size));
+  if (kvr::wire::LooksLikeJson(payload)) {
+    DecodeJson(payload);
+  } else {
+    Decode(payload);
+  }
+  Translate(payload);
+  return 0;
+}

@@ -1,0 +1,502 @@
+// Rows X1 to X19, N1 to N37 and C1 to C20: extra keys, the normaliser, conversion.
+#include <array>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "hashing/block_hash.h"
+#include "hashing/mm_pads.h"
+#include "hashing/xxh3.h"
+#include "wire/stream.h"
+
+namespace kvr::test {
+namespace {
+
+// A stream, and what each batch of it gives.
+struct Step {
+  std::vector<std::string> events;
+  std::string expected;
+};
+
+void Expect(std::string_view id, std::initializer_list<Step> steps) {
+  SCOPED_TRACE(id);
+  Stream stream;
+  for (const Step& step : steps)
+    EXPECT_EQ(stream.Feed(Batch(step.events)), step.expected);
+}
+
+const std::string kDigest = "0123456789abcdef" + std::string(48, '0');
+constexpr std::uint64_t kDigestHash = 0x0123456789abcdef;
+
+std::string Keys(const std::string& keys) {
+  return R"("extra_keys":)" + keys;
+}
+std::string Quoted(const std::string& text) {
+  return "\"" + text + "\"";
+}
+
+// Block A under extra keys, and perhaps a LoRA name.
+std::string StA(const std::string& keys, const std::string& more = {}) {
+  return St("11", "null", kA, Keys(keys) + (more.empty() ? "" : "," + more));
+}
+
+TEST(ExtraKeyRows, Salts) {
+  const std::string lora = R"("lora_name":"adapter")";
+  const std::string salt = Quoted("dynamo-cache-salt:t");
+  Expect("X1", {{{StA("[[" + salt + "]]")}, "stored device 11=" + Local('A', "", "t")}});
+  Expect("X2", {{{StA(R"([["adapter",)" + salt + "]]", lora)},
+                 "stored device 11=" + Local('A', "adapter", "t")}});
+  Expect("X3", {{{StA("[[" + salt + "]]", R"("lora_name":"dynamo-cache-salt:t")")},
+                 "stored device 11=" + Local('A', "dynamo-cache-salt:t")}});
+  Expect("X4", {{{StA(R"([["dynamo-cache-salt:"]])")}, "stored device 11=A"}});
+  Expect("X6", {{{StA("[null,[" + salt + "]]")}, "stored device 11=A"}});
+  Expect("X8", {{{StA("[[" + Quoted("dynamo-cache-salt:" + kDigest) + "]]")},
+                 "stored device 11=" + Local('A', "", kDigest)}});
+  Expect("adapter on every block",
+         {{{St("11,12", "null", "1,2,3,4,5,6,7,8", Keys(R"([["adapter"],["adapter"]],)") + lora)},
+           "stored device 11=" + Local('A', "adapter") + " 12=" + Local('B', "adapter")}});
+}
+
+TEST(ExtraKeyRows, MultimodalObjects) {
+  const auto with = [](std::vector<std::uint64_t> mm) {
+    return "stored device 11=" + Local('A', "", "", std::move(mm)) + " !eligible";
+  };
+  Expect("X7", {{{StA("[[" + Quoted(kDigest) + "]]")}, with({kDigestHash})}});
+  Expect("X9", {{{StA("[[[" + Quoted(kDigest) + ",5]]]")}, with({kDigestHash})}});
+  Expect("X9 negative offset", {{{StA("[[[" + Quoted(kDigest) + ",-3]]]")}, with({kDigestHash})}});
+  Expect("X11", {{{StA(R"([[["img-1",0]]])")}, with({14770383865288705413u})}});
+  Expect("X12 nil", {{{StA("[null]")}, "stored device 11=A"}});
+  Expect("X12 empty", {{{StA("[[]]")}, "stored device 11=A"}});
+  Expect("X12 no list", {{{StA("[]")}, "stored device 11=A"}});
+  Expect("X13",
+         {{{StA("[[" + Quoted(std::string(64, 'b')) + "," + Quoted(std::string(64, 'a')) + "]]")},
+           with({0xaaaaaaaaaaaaaaaau, 0xbbbbbbbbbbbbbbbbu})}});
+  Expect("a text block stays plain",
+         {{{St("11,12", "null", "1,2,3,4,5,6,7,8", Keys("[null,[" + Quoted(kDigest) + "]]"))},
+           "stored device 11=A 12=" + Local('B', "", "", {kDigestHash}) + " !eligible"}});
+  Expect("X18",
+         {{{St("11,12", "null", "1,2,3,4,5,6,7,8", Keys("[null]"))}, "stored device 11=A 12=B"}});
+  Expect("X19", {{{StA(R"([null,["x"],["y"]])")}, "stored device 11=A"}});
+}
+
+BlockHash LocalOf(Stream& stream, const std::string& event) {
+  stream.Feed(Batch({event}));
+  EXPECT_EQ(stream.batch().events.size(), 1u) << event;
+  EXPECT_FALSE(stream.batch().events[0].eligible) << event;
+  return stream.batch().events[0].blocks[0].local;
+}
+
+TEST(ExtraKeyRows, KeysWithoutANameSetTheirBlockApart) {
+  const auto plain = hashing::HashBlock(std::array<TokenId, 4>{1, 2, 3, 4}, hashing::Seed());
+  const std::string bytes = R"({"$bytes":"c9d58ba695280d69b243e1e0df813136"})";
+  const std::pair<std::string_view, std::string> rows[] = {
+      {"X10 63 hex digits", "[[" + Quoted(std::string(63, 'a')) + "]]"},
+      {"X10 no hex", R"([["tenant-a"]])"},
+      {"X14 integer", "[[7]]"},
+      {"X14 float", "[[0.5]]"},
+      {"X14 bool", "[[true]]"},
+      {"X15", "[[null]]"},
+      {"X16 bytes that are text", R"([[{"$bytes":"616263"}]])"},
+      {"X17", "[[" + bytes + "]]"},
+      {"an object", R"([[{"type":"new"}]])"},
+      {"a pair of bytes and number", "[[[" + bytes + ",1]]]"},
+      {"a pair without a name", R"([[["",0]]])"},
+  };
+  std::vector<BlockHash> seen = {plain};
+  for (const auto& [id, keys] : rows) {
+    SCOPED_TRACE(id);
+    Stream stream;
+    const BlockHash local = LocalOf(stream, StA(keys));
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), local), 0);
+    seen.push_back(local);
+
+    auto options = StreamOptions();
+    options.unmapped_keys = placement::UnmappedKeys::kIgnore;
+    Stream lenient(options);
+    const bool binary = id == "X17";
+    EXPECT_EQ(LocalOf(lenient, StA(keys)) == plain, !binary);
+  }
+}
+
+TEST(ExtraKeyRows, X5ASaltIsOneOfTheFirstBlock) {
+  Stream stream;
+  stream.Feed(
+      Batch({St("11,12", "null", "1,2,3,4,5,6,7,8", Keys(R"([null,["dynamo-cache-salt:t"]])"))}));
+  ASSERT_EQ(stream.batch().events.size(), 1u);
+  EXPECT_EQ(std::to_string(Raw(stream.batch().events[0].blocks[0].local)), Local('A'));
+}
+
+TEST(ExtraKeyRows, X16BytesThatAreTextReadAsText) {
+  Expect("X16", {{{StA(R"([[{"$bytes":"64796e616d6f2d63616368652d73616c743a74"}]])")},
+                  "stored device 11=" + Local('A', "", "t")}});
+}
+
+TEST(ExtraKeyRows, ABlockListOfAnotherTypeIsAnEventError) {
+  Expect("text", {{{StA(R"(["x"])")}, "drop 0 decode_error"}});
+  Expect("map", {{{StA(R"({"a":1})")}, "drop 0 decode_error"}});
+}
+
+TEST(NormaliserRows, Media) {
+  for (const std::string_view medium : {"FS", "OBJ", "cpu", "gpu", "Gpu", "SHARED_STORAGE"}) {
+    const std::string more = R"("medium":")" + std::string(medium) + R"(")";
+    Expect("N1", {
+                     {{St("11", "null", kA,
+                          more + R"(,"cache_salt":"a","group_idx":3,)"
+                                 R"("kv_cache_spec_kind":"full_attention")")},
+                      "drop 0 unknown_medium"},
+                     {{Rm("11", more)}, "drop 0 unknown_medium"},
+                     {{St("12", "11", kB)}, "stored device <11 12=B"},  // no salt was learned
+                     {{Rm("12", R"("group_idx":3)")}, "drop 0 unlearned_group"},
+                 });
+  }
+  const struct {
+    std::string_view medium, tier;
+  } known[] = {{"GPU", "device"},
+               {"DEVICE", "device"},
+               {"CPU", "host_pinned"},
+               {"CPU_PINNED", "host_pinned"},
+               {"CPU_TIER1", "host_pinned"},
+               {"CPU_TIER2", "disk"},
+               {"DISK", "disk"},
+               {"NVME", "disk"},
+               {"STORAGE", "disk"},
+               {"EXTERNAL", "external"},
+               {"NETWORK", "external"},
+               {"REMOTE", "external"},
+               {"SHARED", "external"}};
+  for (const auto& row : known) {
+    const std::string more = R"("medium":")" + std::string(row.medium) + R"(")";
+    Expect("N2 N3 N4", {{{St("11", "null", kA, more), Rm("11", more)},
+                         "stored " + std::string(row.tier) + " 11=A; removed " +
+                             std::string(row.tier) + " 11"}});
+  }
+}
+
+TEST(NormaliserRows, LocalityAndOwnership) {
+  for (const std::string_view medium : {"GPU", "CPU", "STORAGE", "EXTERNAL"}) {
+    Expect(
+        "N5",
+        {{{St("11", "null", kA, R"("locality":"REMOTE","medium":")" + std::string(medium) + R"(")"),
+           Rm("11", R"("locality":"REMOTE","medium":")" + std::string(medium) + R"(")")},
+          "drop 0 remote_locality; drop 1 remote_locality"}});
+  }
+  Expect("N6", {{{St("11", "null", kA, R"("locality":"local")"), Rm("11", R"("locality":"")"),
+                  Rm("11", R"("locality":7)")},
+                 "drop 0 unknown_locality; drop 1 unknown_locality; drop 2 unknown_locality"}});
+  Expect(
+      "N7",
+      {{{St("11", "null", kA, R"("locality":null)"), St("12", "11", kB, R"("locality":"LOCAL")")},
+        "stored device 11=A; stored device <11 12=B"}});
+  Expect("N8", {{{St("11", "null", kA, R"("ownership":"kvcr")"),
+                  St("11", "null", kA, R"("source_kind":"kvcr")")},
+                 "drop 0 unsupported_ownership; drop 1 unsupported_ownership"}});
+  Expect("N9", {{{St("11", "null", kA, R"("ownership":"foo")"), St("12", "null", kB)},
+                 "stored device 12=B; drop 0 unknown_ownership"}});
+  Expect("N10", {{{St("11", "null", kA, R"("ownership":"foo","medium":"FS")")},
+                  "drop 0 unknown_ownership"}});
+  Expect("N11", {{{St("11", "null", kA, R"("locality":"REMOTE","medium":"FS")")},
+                  "drop 0 remote_locality"}});
+}
+
+std::string Group(int group, std::string_view kind = {}) {
+  std::string more = R"("group_idx":)" + std::to_string(group);
+  if (!kind.empty()) more += R"(,"kv_cache_spec_kind":")" + std::string(kind) + R"(")";
+  return more;
+}
+
+TEST(NormaliserRows, Groups) {
+  const std::string full = "full_attention";
+  Expect("N12", {{{St("11", "null", kA, Group(0, "mamba"))}, "drop 0 non_main_group"}});
+  for (const std::string_view kind : {"full_attention", "mla_attention", "sink_full_attention"}) {
+    Expect("N13", {{{St("11", "null", kA, Group(5, kind))}, "stored device 11=A"}});
+  }
+  for (const std::string_view kind :
+       {"sliding_window", "sliding_window_mla", "mamba", "chunked_local_attention",
+        "encoder_only_attention", "cross_attention"}) {
+    Expect("N12 each", {{{St("11", "null", kA, Group(5, kind))}, "drop 0 non_main_group"}});
+  }
+  Expect("N14", {{{St("11", "null", kA, Group(5))}, "drop 0 unlearned_group"}});
+  Expect("N15", {{{St("11", "null", kA, Group(5, full)), St("12", "11", kB, Group(5))},
+                  "stored device 11=A; stored device <11 12=B"}});
+  Expect("N16", {{{St("11", "null", kA, Group(1, "mamba")), Rm("11", Group(1))},
+                  "drop 0 non_main_group; drop 1 non_main_group"}});
+  Expect("N17", {{{St("11", "null", kA, Group(0, "mamba")), St("11", "null", kA, Group(0))},
+                  "drop 0 non_main_group; drop 1 non_main_group"}});
+  Expect("N18", {{{St("11", "null", kA, Group(0))}, "stored device 11=A"}});
+  Expect("N19", {{{St("11", "null", kA, Group(4, "new_kind")), St("11", "null", kA, Group(4))},
+                  "drop 0 unknown_kind; drop 1 unknown_kind"}});
+  Expect("N21", {{{Rm("11", Group(2, full)), Rm("11", Group(2))},
+                  "removed device 11; drop 1 unlearned_group"}});
+  Expect("N22", {{{St("11", "null", kA, Group(7) + R"(,"medium":"DISK")")}, "stored disk 11=A"},
+                 {{St("11", "null", kA, Group(7, full) + R"(,"medium":"DISK")"),
+                   St("12", "null", kB, Group(7))},
+                  "stored disk 11=A; drop 1 unlearned_group"}});
+  Expect(
+      "learning outlives a clear",
+      {{{St("11", "null", kA, Group(5, full)), std::string(kClr), St("12", "null", kB, Group(5))},
+        "stored device 11=A; cleared; stored device 12=B"}});
+}
+
+TEST(NormaliserRows, N20GroupsAreOfOneRank) {
+  Stream stream;
+  const std::string store = St("11", "null", kA, Group(5, "full_attention"));
+  const std::string next = St("12", "11", kB, Group(5));
+  EXPECT_EQ(stream.Feed("[1.5,[" + store + "],0]"), "stored device 11=A");
+  EXPECT_EQ(stream.Feed("[1.5,[" + next + "],1]"), "drop 0 unlearned_group");
+  EXPECT_EQ(stream.Feed("[1.5,[" + next + "],0]"), "stored device <11 12=B");
+}
+
+constexpr std::string_view kSaltA = R"("cache_salt":"a")";
+constexpr std::string_view kSaltB = R"("cache_salt":"b")";
+
+TEST(NormaliserRows, Salts) {
+  const std::string salted_a = Local('A', "", "a");
+  const std::string first = "stored device 11=" + salted_a;
+  const std::string cpu = R"("medium":"CPU")";
+  const std::string disk = R"("medium":"STORAGE")";
+  Expect("N23",
+         {{{St("11", "null", kA, disk + R"(,"cache_salt":"a")")}, "stored disk 11=" + salted_a},
+          {{St("12", "11", kB)}, "stored device <11 12=B"}});
+  Expect("N24", {{{St("11", "null", kA, kSaltA), St("12", "11", kB), St("13", "12", kC)},
+                  first + "; stored device <11 12=" + Local('B', "", "a") +
+                      "; stored device <12 13=" + Local('C', "", "a")}});
+  Expect("N24 with an adapter", {{{St("11", "null", kA, R"("lora_name":"x","cache_salt":"a")"),
+                                   St("12", "11", kB, R"("lora_name":"x")")},
+                                  "stored device 11=" + Local('A', "x", "a") +
+                                      "; stored device <11 12=" + Local('B', "x", "a")}});
+  Expect("N25", {{{St("11", "null", kA, kSaltA), St("12", "11", kB, cpu)},
+                  first + "; stored host_pinned <11 12=" + Local('B', "", "a")}});
+  Expect("N26", {{{St("11", "null", kA, kSaltA), St("12", "11", kB, disk)},
+                  first + "; stored disk <11 12=B"}});
+  Expect("N27", {{{St("12", "11", kB)}, "stored device <11 12=B"}});
+  const Step ambiguous = {{St("11", "null", kA, kSaltA), St("11", "null", kA, kSaltB)},
+                          first + "; stored device 11=" + Local('A', "", "b")};
+  Expect("N28", {ambiguous, {{St("12", "11", kB)}, "drop 0 ambiguous_cache_namespace"}});
+  Expect("N29", {ambiguous,
+                 {{St("12", "11", kB, kSaltA)}, "stored device <11 12=" + Local('B', "", "a")}});
+  Expect("N30", {{{St("11", "null", kA, kSaltA), St("11", "null", kA), St("12", "11", kB)},
+                  first + "; stored device 11=A; drop 2 ambiguous_cache_namespace"}});
+  Expect("salted over unsalted",
+         {{{St("11", "null", kA), St("11", "null", kA, kSaltA), St("12", "11", kB)},
+           "stored device 11=A; " + first + "; drop 2 ambiguous_cache_namespace"}});
+  Expect("N31", {{{St("11", "null", kA, kSaltA), Rm("11"), St("12", "11", kB)},
+                  first + "; removed device 11; stored device <11 12=B"}});
+  Expect("N32", {ambiguous,
+                 {{Rm("11"), Rm("11"), St("12", "11", kB)},
+                  "removed device 11; drop 2 ambiguous_cache_namespace"}});
+  Expect("N34", {{{St("11", "null", kA, R"("cache_salt":"")"), St("12", "11", kB)},
+                  "stored device 11=A; stored device <11 12=B"}});
+  Expect("N37", {{{St("11", "null", kA, kSaltA),
+                   St("11", "null", kA, R"("medium":"CPU","cache_salt":"a")"), Rm("11", cpu),
+                   St("12", "11", kB)},
+                  first + "; stored host_pinned 11=" + salted_a + "; removed host_pinned 11" +
+                      "; stored device <11 12=" + Local('B', "", "a")}});
+  Expect(
+      "the host copy alone keeps it",
+      {{{St("11", "null", kA, kSaltA), St("11", "null", kA, R"("medium":"CPU","cache_salt":"a")"),
+         Rm("11"), St("12", "11", kB)},
+        first + "; stored host_pinned 11=" + salted_a + "; removed device 11" +
+            "; stored device <11 12=" + Local('B', "", "a")}});
+  Expect("a placeholder says nothing about salts",
+         {{{St("11", "null", kA, kSaltA), St("11", "null", "", cpu), St("12", "11", kB)},
+           first + "; named host_pinned 11; stored device <11 12=" + Local('B', "", "a")}});
+  Expect("a host copy without keys is of the same content",
+         {{{St("11", "null", kA, kSaltA), St("11", "null", kA, cpu)},
+           first + "; stored host_pinned 11=" + salted_a}});
+}
+
+TEST(NormaliserRows, N33AClearIsOfOneRank) {
+  Stream stream;
+  const std::string store = St("11", "null", kA, kSaltA);
+  const std::string child = St("12", "11", kB);
+  stream.Feed("[1.5,[" + store + "],0]");
+  stream.Feed("[1.5,[" + store + "],1]");
+  EXPECT_EQ(stream.Feed("[1.5,[" + std::string(kClr) + "],0]"), "cleared");
+  EXPECT_EQ(stream.Feed("[1.5,[" + child + "],0]"), "stored device <11 12=B");
+  EXPECT_EQ(stream.Feed("[1.5,[" + child + "],1]"),
+            "stored @1 device <11 12=" + Local('B', "", "a"));
+}
+
+TEST(NormaliserRows, N36PlaceholdersAreNamesOnly) {
+  Expect("N36", {{{R"({"type":"BlockStored","block_hashes":[11],"parent_block_hash":null,)"
+                   R"("token_ids":[],"block_size":0,"medium":"CPU"})"},
+                  "named host_pinned 11"}});
+}
+
+TEST(ConversionRows, BlocksAreCutFromTheLeft) {
+  const std::string ab = "1,2,3,4,5,6,7,8";
+  Expect("C1", {{{St("11,12", "null", ab)}, "stored device 11=A 12=B"}});
+  Expect("C3", {{{St("11,12", "null", "1,2,3,4,5,6,7")}, "stored device 11=A"}});
+  Expect("C20", {{{St("11", "null", "1,2,3")}, "drop 0 tokens_too_short"}});
+  Expect("one token too many", {{{St("11", "null", "1,2,3,4,5")}, "stored device 11=A"}});
+  Expect("more tokens than the blocks hold",
+         {{{St("13", "null", "1,2,3,4,5,6,7,8,9,10,11,12")}, "drop 0 sparse_store"}});
+  const std::string eight = "[1,2],[2,3],[3,4],[4,5],[5,6],[6,7],[7,8]";  // 8 tokens
+  Expect("C4", {{{St("11,12", "null", eight)}, "stored device 11=1914873892905420881"}});
+  Expect("C5", {{{St("11,12", "null", eight + ",[8,9]")},
+                 "stored device 11=1914873892905420881 12=1929047464662796003"}});
+}
+
+TEST(ConversionRows, C2AnotherBlockSizeIsNamed) {
+  auto options = StreamOptions();
+  options.block_size = 16;
+  Stream stream(options);
+  EXPECT_EQ(stream.Feed(Batch({St("11", "null", kA)})), "drop 0 block_size_mismatch");
+  EXPECT_EQ(stream.batch().dropped[0].block_size, 4u);
+  EXPECT_EQ(stream.translator().stats().mismatched_block_size, 4u);
+  EXPECT_EQ(stream.translator()
+                .stats()
+                .dropped[static_cast<std::size_t>(placement::DropReason::kBlockSizeMismatch)],
+            1u);
+}
+
+TEST(ConversionRows, C19ABlockSizeOfZeroCutsNothing) {
+  auto options = StreamOptions();
+  options.block_size = 0;
+  Stream stream(options);
+  EXPECT_EQ(stream.Feed(Batch({St("11", "null", kA, R"("block_size":0)")})),
+            "drop 0 block_size_mismatch");
+  EXPECT_EQ(
+      stream.Feed(Batch({St("11,12", "null", kA, R"("block_size":2)")})),
+      "stored device 11=" +
+          std::to_string(Raw(hashing::HashBlock(std::array<TokenId, 2>{1, 2}, hashing::Seed()))) +
+          " 12=" +
+          std::to_string(Raw(hashing::HashBlock(std::array<TokenId, 2>{3, 4}, hashing::Seed()))));
+}
+
+TEST(ConversionRows, RepeatedHashes) {
+  Expect("C7", {{{St("1,1", "null", "1,2,3,4,5,6,7,8")}, "drop 0 self_referencing"}});
+  Expect("C8", {{{St("7", "7", kA)}, "drop 0 self_referencing"}});
+  Expect("C8 later", {{{St("6,7", "7", "1,2,3,4,5,6,7,8")}, "drop 0 self_referencing"}});
+  Expect("C7 by name only", {{{St("1,1", "null", "")}, "drop 0 self_referencing"}});
+  Expect("every hash is legal",
+         {{{St("0", "18446744073709551615", kA)}, "stored device <18446744073709551615 0=A"}});
+  std::string many = "1";
+  for (int i = 2; i <= 1000; ++i)
+    many += "," + std::to_string(i);
+  Expect("many", {{{St(many, "1001", "")},
+                   [&] {
+                     std::string all = "named device <1001";
+                     for (int i = 1; i <= 1000; ++i)
+                       all += " " + std::to_string(i);
+                     return all;
+                   }()},
+                  {{St(many, "1000", "")}, "drop 0 self_referencing"}});
+}
+
+TEST(ConversionRows, Identity) {
+  Expect("C11", {{{St("11", "null", kA, R"("lora_name":"")")}, "stored device 11=A"}});
+  EXPECT_NE(Local('A', "x"), Local('A', "", "x"));  // C12
+  const auto objects = [](std::string_view infos) {
+    return St("11", "null", kA, R"("block_mm_infos":)" + std::string(infos));
+  };
+  const std::string one = "stored device 11=" + Local('A', "", "", {42}) + " !eligible";
+  Expect("C13", {{{objects(R"([{"mm_objects":[{"mm_hash":42,"offsets":[[0,1]]}]}])")}, one},
+                 {{objects(R"([{"mm_objects":[{"mm_hash":42,"offsets":[]}]}])")}, one}});
+  const std::string two = "stored device 11=6295130183325757331 !eligible";
+  Expect("C14", {{{objects(R"([{"mm_objects":[{"mm_hash":42},{"mm_hash":7}]}])")}, two},
+                 {{objects(R"([{"mm_objects":[{"mm_hash":7},{"mm_hash":42}]}])")}, two}});
+}
+
+TEST(ConversionRows, Pads) {
+  auto options = StreamOptions();
+  options.image_token = 9;
+  const auto feed = [&](const std::string& event) {
+    Stream stream(options);
+    return stream.Feed(Batch({event}));
+  };
+  const auto plain = [](std::array<TokenId, 4> tokens) {
+    return std::to_string(Raw(hashing::HashBlock(tokens, hashing::Seed())));
+  };
+  const std::string mm = Keys("[[" + Quoted(kDigest) + "]]");
+  EXPECT_EQ(feed(St("11", "null", "1,9,9,2", mm)),  // C15
+            "stored device 11=11976489796984064783 !eligible");
+  EXPECT_EQ(feed(St("11", "null", "1,9,9,2")), "stored device 11=" + plain({1, 9, 9, 2}));  // C16
+  const TokenId pad = hashing::PadToken(kDigestHash);
+  EXPECT_EQ(feed(St("11", "null", "9,1,9,2", mm)),  // C17
+            "stored device 11=" + plain({pad, 1, pad, 2}) + " !eligible");
+  EXPECT_EQ(feed(St("11", "null", "1,9,9,2",  // C18
+                    Keys("[[" + Quoted(kDigest) + "," + Quoted(std::string(64, 'a')) + "]]"))),
+            "stored device 11=11976489796984064783 !eligible");
+}
+
+TEST(Copies, ABlockGoesWithItsLastCopy) {
+  Expect("two copies",
+         {{{St("11", "null", kA), St("11", "null", kA)}, "stored device 11=A; stored device 11=A"},
+          {{Rm("11")}, ""},
+          {{Rm("11")}, "removed device 11"},
+          {{Rm("11")}, "removed device 11"}});  // never counted below zero
+  Expect("tiers count apart",
+         {{{St("11", "null", kA), St("11", "null", "", R"("medium":"CPU")"), Rm("11"),
+            Rm("11", R"("medium":"CPU")")},
+           "stored device 11=A; named host_pinned 11; removed device 11; removed host_pinned 11"}});
+  Expect("disk counts too",
+         {{{St("11", "null", kA, R"("medium":"DISK")"), St("11", "null", kA, R"("medium":"DISK")"),
+            Rm("11", R"("medium":"DISK")"), Rm("11", R"("medium":"DISK")")},
+           "stored disk 11=A; stored disk 11=A; removed disk 11"}});
+  Expect("a hash listed twice counts twice",
+         {{{St("11", "null", kA), St("11", "null", kA), Rm("11,11")},
+           "stored device 11=A; stored device 11=A; removed device 11"}});
+  Expect("a clear forgets", {{{St("11", "null", kA), St("11", "null", kA), std::string(kClr),
+                               St("11", "null", kA), Rm("11")},
+                              "stored device 11=A; stored device 11=A; cleared; "
+                              "stored device 11=A; removed device 11"}});
+  Expect("what was cut off is no copy",
+         {{{St("11,12", "null", kA), Rm("12"), Rm("11")},
+           "stored device 11=A; removed device 12; removed device 11"}});
+  Expect("a removal that only partly passes",
+         {{{St("11,12", "null", "1,2,3,4,5,6,7,8"), St("12", "11", kB), Rm("12,99,11")},
+           "stored device 11=A 12=B; stored device <11 12=B; removed device 99 11"}});
+  Expect("a removal without hashes", {{{Rm("")}, "drop 0 empty_store"}});
+}
+
+TEST(Copies, RanksCountApart) {
+  Stream stream;
+  const std::string store = St("11", "null", kA);
+  stream.Feed("[1.5,[" + store + "," + store + "],0]");
+  stream.Feed("[1.5,[" + store + "],1]");
+  EXPECT_EQ(stream.Feed("[1.5,[" + Rm("11") + "],1]"), "removed @1 device 11");
+  EXPECT_EQ(stream.Feed("[1.5,[" + Rm("11") + "],0]"), "");
+  EXPECT_EQ(stream.translator().stats().held_removals, 1u);
+}
+
+TEST(Translator, ARestartForgetsEverything) {
+  Stream stream;
+  stream.Feed(Batch({St("11", "null", kA,
+                        R"("cache_salt":"a","group_idx":5,)"
+                        R"("kv_cache_spec_kind":"full_attention")"),
+                     St("11", "null", kA, kSaltA)}));
+  stream.translator().Reset();
+  EXPECT_EQ(stream.Feed(Batch({St("12", "11", kB), Rm("11"), Rm("11", Group(5))})),
+            "stored device <11 12=B; removed device 11; drop 2 unlearned_group");
+}
+
+TEST(Translator, Limits) {
+  auto options = StreamOptions();
+  options.ranks_max = 2;
+  options.counted_blocks_max = 1;
+  Stream stream(options);
+  const std::string store = St("11", "null", kA);
+  EXPECT_EQ(stream.Feed("[1.5,[" + store + "],0]"), "stored device 11=A");
+  EXPECT_EQ(stream.Feed("[1.5,[" + store + "],1]"), "stored @1 device 11=A");
+  EXPECT_EQ(stream.Feed("[1.5,[" + store + "],2]"), "error over_limit");
+  EXPECT_EQ(stream.translator().stats().bad_batches, 1u);
+  // Beyond the counted blocks a removal passes at the first copy.
+  EXPECT_EQ(stream.Feed(Batch({St("12", "11", kB), St("12", "11", kB), Rm("12")})),
+            "stored device <11 12=B; stored device <11 12=B; removed device 12");
+  EXPECT_EQ(stream.translator().stats().uncounted_blocks, 2u);
+}
+
+TEST(Translator, TheRankIsTheBatchsOrTheRegistered) {
+  auto options = StreamOptions();
+  options.rank = Rank{WorkerId{9}, 4};
+  Stream stream(options);
+  stream.Feed("[1.5,[" + St("11", "null", kA) + "]]");
+  EXPECT_EQ(stream.batch().events[0].rank, (Rank{WorkerId{9}, 4}));
+  EXPECT_EQ(stream.batch().dp_rank, std::nullopt);
+  stream.Feed("[1.5,[" + St("11", "null", kA) + "],0]");
+  EXPECT_EQ(stream.batch().events[0].rank, (Rank{WorkerId{9}, 0}));
+}
+
+}  // namespace
+}  // namespace kvr::test
