@@ -194,11 +194,10 @@ class Stream final : public HttpStream {
  private:
   Task<Result<void>> Receive();
   Result<void> Parse();
-  Error Explain(SysError error);
+  tl::unexpected<Error> Break(ErrorCode code, std::string message);
+  tl::unexpected<Error> Break(SysError error);
   void Finish();
-  [[nodiscard]] TimePoint NextDeadline() const {
-    return std::min(deadline_, Clock::now() + read_timeout_);
-  }
+  [[nodiscard]] TimePoint NextDeadline() const { return std::min(deadline_, After(read_timeout_)); }
 
   const std::shared_ptr<Pool> pool_;
   const std::string peer_;
@@ -209,6 +208,7 @@ class Stream final : public HttpStream {
   std::optional<ResponseParser> parser_;
   std::optional<std::uint64_t> length_;
   std::string piece_;
+  std::optional<Error> error_;  // why it broke off; said again by every later Read
   bool any_byte_ = false;
   bool found_dead_ = false;
 };
@@ -219,19 +219,21 @@ Task<Result<void>> Stream::Exchange(std::string_view head, std::string_view body
   if (!connection_->socket.TryWrite(data, error))
     error = co_await connection_->socket.Drain(data, read_timeout_);
   if (error == asio::error::timed_out || error == asio::error::operation_aborted)
-    co_return tl::make_unexpected(Explain(error));
+    co_return Break(error);
   // A peer that refuses early may have answered before it stopped reading, so look even after an
   // error.
-  while (!parser_->is_header_done()) {
-    auto received = co_await Receive();
-    if (!received) co_return received;
-    auto parsed = Parse();
-    if (!parsed) co_return parsed;
-    const bool interim = parser_->is_header_done() && status() / 100 == 1 && status() != 101;
-    if (interim) parser_.emplace(kHeadBytesMax, no_body_);
-    if (interim && !connection_->in.empty()) {
-      parsed = Parse();
+  while (true) {
+    if (!connection_->in.empty()) {
+      auto parsed = Parse();
       if (!parsed) co_return parsed;
+    }
+    const bool complete = parser_->is_header_done();
+    if (complete && (status() / 100 != 1 || status() == 101)) break;
+    if (complete) {
+      parser_.emplace(kHeadBytesMax, no_body_);  // an interim answer, the real one follows
+    } else {
+      auto received = co_await Receive();
+      if (!received) co_return received;
     }
   }
   length_ = no_body_ ? std::nullopt : parser_->declared_length();
@@ -254,7 +256,7 @@ Task<Result<void>> Stream::Receive() {
     parser_->put_eof(parse_error);
     if (!parse_error) co_return Result<void>();
   }
-  co_return tl::make_unexpected(Explain(error));
+  co_return Break(error);
 }
 
 Result<void> Stream::Parse() {
@@ -262,21 +264,25 @@ Result<void> Stream::Parse() {
   connection_->in.Consume(parser_->Put(connection_->in.view(), piece_, error));
   if (!error && connection_->in.full()) error = HeadTooLarge();
   if (!error) return {};
-  connection_.reset();
-  return Fail(ErrorCode::kUpstream,
-              fmt::format("{} sent no valid HTTP: {}", peer_, error.message()));
+  return Break(ErrorCode::kUpstream,
+               fmt::format("{} sent no valid HTTP: {}", peer_, error.message()));
 }
 
-Error Stream::Explain(SysError error) {
+tl::unexpected<Error> Stream::Break(ErrorCode code, std::string message) {
   connection_.reset();
+  error_ = Error{code, std::move(message)};
+  return tl::unexpected<Error>(*error_);
+}
+
+tl::unexpected<Error> Stream::Break(SysError error) {
   if (error == asio::error::operation_aborted)
-    return Error{ErrorCode::kCancelled, "request cancelled"};
+    return Break(ErrorCode::kCancelled, "request cancelled");
   if (error == asio::error::timed_out)
-    return Error{ErrorCode::kTimeout, fmt::format("{} was silent for too long", peer_)};
+    return Break(ErrorCode::kTimeout, fmt::format("{} did not answer in time", peer_));
   found_dead_ = !any_byte_;
   const std::string_view when = any_byte_ ? "within its answer" : "without an answer";
-  return Error{ErrorCode::kUpstream,
-               fmt::format("{} closed the connection {}: {}", peer_, when, error.message())};
+  return Break(ErrorCode::kUpstream,
+               fmt::format("{} closed the connection {}: {}", peer_, when, error.message()));
 }
 
 void Stream::Finish() {
@@ -287,6 +293,7 @@ void Stream::Finish() {
 }
 
 Task<Result<std::string_view>> Stream::Read() {
+  if (error_) co_return tl::make_unexpected(*error_);
   piece_.clear();
   while (connection_ != nullptr) {
     if (!connection_->in.empty()) {
@@ -366,7 +373,7 @@ Task<Result<std::unique_ptr<HttpStream>>> HttpClient::Impl::Open(const Url& peer
   while (true) {
     const bool reused = connection != nullptr;
     if (!reused) {
-      const TimePoint limit = std::min(deadline, Clock::now() + options.connect_timeout);
+      const TimePoint limit = std::min(deadline, After(options.connect_timeout));
       auto made = co_await Connect(peer, limit);
       if (!made) co_return tl::make_unexpected(std::move(made).error());
       connection = *std::move(made);
@@ -423,7 +430,7 @@ Task<Result<HttpResponse>> HttpClient::Fetch(const Url& peer, const HttpRequest&
 
 Task<Result<HttpResponse>> HttpClient::FetchWithin(Millis limit, const Url& peer,
                                                    const HttpRequest& request) {
-  return impl_->Fetch(peer, request, Clock::now() + limit);
+  return impl_->Fetch(peer, request, After(limit));
 }
 
 }  // namespace kvr::net

@@ -30,7 +30,8 @@ class HttpStream {
   virtual Task<Result<std::string_view>> Read() = 0;
 };
 
-// Tasks of any I/O thread of the runtime may use one client; each thread has its own pool.
+// Tasks of any I/O thread of the runtime may use one client; each thread has its own pool. Arguments
+// are used until the returned task has ended.
 class HttpClient {
  public:
   struct Options {

@@ -1,6 +1,10 @@
 #include "net/http_client.h"
 
+#include <atomic>
+#include <future>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,47 +15,393 @@
 namespace kvr::net {
 namespace {
 
+using testing::Eventually;
+using ::testing::HasSubstr;
 using testing::RawClient;
 using testing::RawServer;
+using testing::RunOn;
 
-Task<void> Echo(HttpExchange& exchange) {
-  HttpResponse response;
-  response.body = exchange.request().method + " " + exchange.request().target + " [" +
-                  exchange.request().body + "]";
-  (void)co_await exchange.Respond(std::move(response));
+using FetchResult = Result<HttpResponse>;
+
+Url Loopback(std::uint16_t port) {
+  Url url;
+  url.host = "127.0.0.1";
+  url.port = port;
+  return url;
+}
+
+HttpRequest Get(std::string target) {
+  HttpRequest request;
+  request.target = std::move(target);
+  return request;
+}
+
+HttpRequest Post(std::string target, std::string body) {
+  HttpRequest request;
+  request.method = "POST";
+  request.target = std::move(target);
+  request.body = std::move(body);
+  return request;
 }
 
 class HttpClientTest : public ::testing::Test {
  protected:
-  Result<HttpResponse> Fetch(std::uint16_t port, HttpRequest request) {
-    Url url;
-    url.host = "127.0.0.1";
-    url.port = port;
-    return testing::RunOn<Result<HttpResponse>>(
-        runtime_, [&]() -> Task<Result<HttpResponse>> { return client_->Fetch(url, request); });
+  void MakeClient(const HttpClient::Options& options) {
+    client_ = std::make_unique<HttpClient>(runtime_, options);
+  }
+  FetchResult Fetch(const Url& peer, const HttpRequest& request) {
+    return RunOn<FetchResult>(runtime_, [&] { return client_->Fetch(peer, request); });
+  }
+  // Fetches while the calling thread plays the server.
+  std::future<FetchResult> FetchBeside(const Url& peer, HttpRequest request) {
+    return std::async(std::launch::async,
+                      [this, peer, request = std::move(request)] { return Fetch(peer, request); });
   }
 
   metrics::Registry registry_;
-  IoRuntime runtime_{{.threads = 2, .thread_name = "io"}};
+  IoRuntime runtime_{{.threads = 1, .thread_name = "io"}};
   std::unique_ptr<HttpClient> client_ =
       std::make_unique<HttpClient>(runtime_, HttpClient::Options{});
 };
 
-TEST_F(HttpClientTest, FetchesFromOurServer) {
+TEST_F(HttpClientTest, KeepsOneConnectionToOurServer) {
   HttpServer server(runtime_, registry_, {});
-  server.Route("POST", "/echo", Echo);
+  server.Route("POST", "/echo", [](HttpExchange& exchange) -> Task<void> {
+    HttpResponse response;
+    response.body = std::move(exchange.request().body);
+    response.headers.Add("X-Remote", exchange.remote());
+    (void)co_await exchange.Respond(std::move(response));
+  });
   ASSERT_TRUE(server.Start());
+  std::string remote;
   for (int i = 0; i < 4; ++i) {
-    HttpRequest request;
-    request.method = "POST";
-    request.target = "/echo?n=1";
-    request.body = "hello";
-    const auto response = Fetch(server.port(), request);
+    const auto response = Fetch(Loopback(server.port()), Post("/echo?n=1", "hello"));
     ASSERT_TRUE(response) << response.error().message;
     EXPECT_EQ(response->status, 200);
-    EXPECT_EQ(response->body, "POST /echo?n=1 [hello]");
+    EXPECT_EQ(response->body, "hello");
+    const std::string from(*response->headers.Find("x-remote"));
+    if (i > 0) {
+      EXPECT_EQ(from, remote);
+    }
+    remote = from;
   }
-  EXPECT_EQ(testing::Series(registry_, "kvr_net_http_connections{server=\"http\"}"), 2);
+}
+
+TEST_F(HttpClientTest, SendsExactlyThis) {
+  RawServer server;
+  Url peer = Loopback(server.port());
+  peer.prefix = "/base";
+  HttpRequest request = Post("/a?b=c", "body");
+  request.headers.Add("X-One", "1");
+  request.headers.Add("host", "evil");
+  request.headers.Add("content-length", "99");
+  request.headers.Add("Transfer-Encoding", "chunked");
+  auto answer = FetchBeside(peer, request);
+  const auto connection = server.Accept();
+  EXPECT_EQ(connection->ReadUntil("\r\n\r\n"),
+            "POST /base/a?b=c HTTP/1.1\r\nHost: " + peer.authority() +
+                "\r\nX-One: 1\r\nContent-Length: 4\r\n\r\n");
+  EXPECT_EQ(connection->ReadBytes(4), "body");
+  connection->Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_TRUE(answer.get());
+}
+
+TEST_F(HttpClientTest, ReadsEveryFraming) {
+  struct Case {
+    std::string name;
+    std::string method;
+    std::string bytes;
+    int status;
+    std::string body;
+  };
+  const std::vector<Case> cases = {
+      {"length", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, "hello"},
+      {"chunks", "GET",
+       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+       "3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nTrailer: t\r\n\r\n",
+       200, "abcde"},
+      {"until close", "GET", "HTTP/1.1 200 OK\r\n\r\nuntil the end", 200, "until the end"},
+      {"HTTP/1.0", "GET", "HTTP/1.0 200 OK\r\n\r\nold", 200, "old"},
+      {"nothing until close", "GET", "HTTP/1.1 200 OK\r\n\r\n", 200, ""},
+      {"no content", "GET", "HTTP/1.1 204 No Content\r\n\r\n", 204, ""},
+      {"not modified", "GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", 304, ""},
+      {"head", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", 200, ""},
+      {"interim", "GET",
+       "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+       "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+       200, "ok"},
+      {"error status", "GET", "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy", 503, "busy"},
+  };
+  for (const Case& c : cases) {
+    for (const bool split : {false, true}) {
+      RawServer server;
+      HttpRequest request = Get("/");
+      request.method = c.method;
+      auto answer = FetchBeside(Loopback(server.port()), request);
+      auto connection = server.Accept();
+      connection->ReadUntil("\r\n\r\n");
+      for (std::size_t i = 0; split && i < c.bytes.size(); ++i)
+        connection->Send(std::string_view(c.bytes).substr(i, 1));
+      if (!split) connection->Send(c.bytes);
+      connection->Close();
+      const auto response = answer.get();
+      ASSERT_TRUE(response) << c.name << ": " << response.error().message;
+      EXPECT_EQ(response->status, c.status) << c.name;
+      EXPECT_EQ(response->body, c.body) << c.name;
+    }
+  }
+}
+
+// What a peer can get wrong is kUpstream, whether it ends in good order or with a reset.
+TEST_F(HttpClientTest, TellsABrokenAnswerFromACompleteOne) {
+  struct Case {
+    std::string bytes;
+    std::string why;
+  };
+  const std::vector<Case> cases = {
+      {"", "without an answer"},
+      {"HTTP/1.1 200 O", "within its answer"},
+      {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell", "within its answer"},
+      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe", "within its answer"},
+      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n", "within its answer"},
+      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", "no valid HTTP"},
+      {"220 smtp ready\r\n\r\n", "no valid HTTP"},
+      {"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "no valid HTTP"},
+      {"HTTP/1.1 200 OK\r\nX: " + std::string(70'000, 'a') + "\r\n\r\n", "no valid HTTP"},
+  };
+  for (const Case& c : cases) {
+    RawServer server;
+    auto answer = FetchBeside(Loopback(server.port()), Get("/"));
+    auto connection = server.Accept();
+    connection->ReadUntil("\r\n\r\n");
+    connection->Send(c.bytes);
+    connection->Close();
+    const auto response = answer.get();
+    ASSERT_FALSE(response) << c.bytes;
+    EXPECT_EQ(response.error().code, ErrorCode::kUpstream) << response.error().message;
+    EXPECT_THAT(response.error().message, HasSubstr(c.why));
+  }
+  // A reset before the end of a body that only the close would have ended.
+  RawServer server;
+  auto answer = FetchBeside(Loopback(server.port()), Get("/"));
+  auto connection = server.Accept();
+  connection->ReadUntil("\r\n\r\n");
+  connection->Send("HTTP/1.1 200 OK\r\n\r\npart");
+  connection->Reset();
+  EXPECT_FALSE(answer.get());
+}
+
+TEST_F(HttpClientTest, NoConnectionIsUnavailable) {
+  std::uint16_t port = 0;
+  {
+    const RawServer gone;
+    port = gone.port();
+  }
+  const auto refused = Fetch(Loopback(port), Get("/"));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(refused.error().message, HasSubstr("cannot connect to 127.0.0.1:"));
+  Url nowhere = Loopback(80);
+  nowhere.host = "two..dots";
+  const auto unknown = Fetch(nowhere, Get("/"));
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(unknown.error().message, HasSubstr("cannot look up two..dots"));
+}
+
+TEST_F(HttpClientTest, LooksNamesUp) {
+  RawServer server;
+  Url peer = Loopback(server.port());
+  peer.host = "localhost";
+  auto answer = FetchBeside(peer, Get("/"));
+  const auto connection = server.Accept();
+  EXPECT_THAT(connection->ReadUntil("\r\n\r\n"), HasSubstr("Host: localhost:"));
+  connection->Send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_TRUE(answer.get());
+}
+
+TEST_F(HttpClientTest, ASilentPeerTimesOut) {
+  HttpClient::Options options;
+  options.read_timeout = Millis{30};
+  MakeClient(options);
+  RawServer server;
+  for (const std::string_view bytes :
+       {"", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"}) {
+    auto answer = FetchBeside(Loopback(server.port()), Get("/"));
+    const auto connection = server.Accept();
+    connection->ReadUntil("\r\n\r\n");
+    connection->Send(bytes);
+    const auto response = answer.get();
+    ASSERT_FALSE(response);
+    EXPECT_EQ(response.error().code, ErrorCode::kTimeout) << response.error().message;
+  }
+}
+
+TEST_F(HttpClientTest, TheWholeExchangeMayHaveALimit) {
+  RawServer server;
+  const Url peer = Loopback(server.port());
+  const HttpRequest request = Get("/");
+  const auto response = RunOn<FetchResult>(
+      runtime_, [&] { return client_->FetchWithin(Millis{30}, peer, request); });
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().code, ErrorCode::kTimeout);
+}
+
+TEST_F(HttpClientTest, AnAnswerBeyondTheLimitIsRefused) {
+  HttpClient::Options options;
+  options.response_bytes_max = 4;
+  MakeClient(options);
+  RawServer server;
+  auto answer = FetchBeside(Loopback(server.port()), Get("/"));
+  const auto connection = server.Accept();
+  connection->ReadUntil("\r\n\r\n");
+  connection->Send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+  const auto response = answer.get();
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().code, ErrorCode::kTooLarge);
+}
+
+TEST_F(HttpClientTest, RequestsThatWouldBreakTheWireAreRefused) {
+  HttpRequest header = Get("/");
+  header.headers.Add("X", "a\r\nY: b");
+  for (const HttpRequest& request : {Get("no slash"), Get("/a b"), Get("/\r\nX: y"), header}) {
+    const auto response = Fetch(Loopback(1), request);
+    ASSERT_FALSE(response);
+    EXPECT_EQ(response.error().code, ErrorCode::kInvalidArgument);
+  }
+}
+
+constexpr std::string_view kEmptyOk = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+
+// A kept connection that the peer closed meanwhile costs one more connection and no error, whether
+// the close is seen before the request or only after it.
+TEST_F(HttpClientTest, AStaleConnectionIsReplacedOnce) {
+  for (const bool close_before_request : {true, false}) {
+    RawServer server;
+    auto first = FetchBeside(Loopback(server.port()), Get("/1"));
+    auto old = server.Accept();
+    old->ReadUntil("\r\n\r\n");
+    old->Send(kEmptyOk);
+    ASSERT_TRUE(first.get());
+    if (close_before_request) old->Close();
+    auto second = FetchBeside(Loopback(server.port()), Post("/2", "body"));
+    if (!close_before_request) {
+      EXPECT_THAT(old->ReadUntil("body"), HasSubstr("POST /2"));
+      old->Close();
+    }
+    const auto fresh = server.Accept();
+    EXPECT_THAT(fresh->ReadUntil("body"), HasSubstr("POST /2"));
+    fresh->Send(kEmptyOk);
+    const auto response = second.get();
+    EXPECT_TRUE(response) << response.error().message;
+  }
+}
+
+TEST_F(HttpClientTest, NothingIsSentTwiceOnceAByteCameBack) {
+  RawServer server;
+  auto first = FetchBeside(Loopback(server.port()), Get("/1"));
+  const auto connection = server.Accept();
+  connection->ReadUntil("\r\n\r\n");
+  connection->Send(kEmptyOk);
+  ASSERT_TRUE(first.get());
+  auto second = FetchBeside(Loopback(server.port()), Get("/2"));
+  connection->ReadUntil("\r\n\r\n");
+  connection->Send("H");
+  connection->Close();
+  const auto response = second.get();
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().code, ErrorCode::kUpstream);
+}
+
+TEST_F(HttpClientTest, AnIdleConnectionIsClosedInTime) {
+  HttpClient::Options options;
+  options.idle_timeout = Millis{30};
+  MakeClient(options);
+  RawServer server;
+  auto answer = FetchBeside(Loopback(server.port()), Get("/"));
+  const auto connection = server.Accept();
+  connection->ReadUntil("\r\n\r\n");
+  connection->Send(kEmptyOk);
+  ASSERT_TRUE(answer.get());
+  EXPECT_TRUE(connection->AtEnd());
+}
+
+TEST_F(HttpClientTest, ConnectionsBeyondTheIdleLimitAreClosed) {
+  HttpClient::Options options;
+  options.idle_connections_max = 0;
+  MakeClient(options);
+  RawServer server;
+  auto answer = FetchBeside(Loopback(server.port()), Get("/"));
+  const auto connection = server.Accept();
+  connection->ReadUntil("\r\n\r\n");
+  connection->Send(kEmptyOk);
+  ASSERT_TRUE(answer.get());
+  EXPECT_TRUE(connection->AtEnd());
+}
+
+TEST_F(HttpClientTest, ADestroyedClientClosesWhatItKept) {
+  RawServer server;
+  auto answer = FetchBeside(Loopback(server.port()), Get("/"));
+  const auto connection = server.Accept();
+  connection->ReadUntil("\r\n\r\n");
+  connection->Send(kEmptyOk);
+  ASSERT_TRUE(answer.get());
+  client_.reset();
+  EXPECT_TRUE(connection->AtEnd());
+}
+
+// Pieces come out as they arrive, and leaving in the middle closes the connection.
+TEST_F(HttpClientTest, StreamsPieceByPiece) {
+  RawServer server;
+  struct Progress {
+    std::atomic<int> pieces{0};
+    std::vector<std::string> seen;
+  } progress;
+  std::jthread reader([&] {
+    runtime_.RunBlocking([&]() -> Task<void> {
+      const HttpRequest request = Get("/");
+      auto stream = co_await client_->Open(Loopback(server.port()), request);
+      EXPECT_EQ((*stream)->headers().Find("x-a"), "b");
+      EXPECT_EQ((*stream)->content_length(), std::nullopt);
+      for (int i = 0; i < 3; ++i) {
+        const auto piece = co_await (*stream)->Read();
+        progress.seen.emplace_back(*piece);
+        ++progress.pieces;
+      }
+    });
+  });
+  const auto connection = server.Accept();
+  connection->ReadUntil("\r\n\r\n");
+  connection->Send("HTTP/1.1 200 OK\r\nX-A: b\r\nTransfer-Encoding: chunked\r\n\r\n");
+  connection->Send("4\r\nab");  // half a chunk is a piece too
+  ASSERT_TRUE(Eventually([&] { return progress.pieces == 1; }));
+  connection->Send("cd\r\n");
+  ASSERT_TRUE(Eventually([&] { return progress.pieces == 2; }));
+  connection->Send("1\r\ne\r\n");
+  EXPECT_TRUE(connection->AtEnd());
+  reader.join();
+  EXPECT_THAT(progress.seen, ::testing::ElementsAre("ab", "cd", "e"));
+}
+
+TEST_F(HttpClientTest, AnErrorStaysAnError) {
+  RawServer server;
+  std::vector<bool> ok;
+  std::jthread reader([&] {
+    runtime_.RunBlocking([&]() -> Task<void> {
+      const HttpRequest request = Get("/");
+      auto stream = co_await client_->Open(Loopback(server.port()), request);
+      for (int i = 0; i < 3; ++i) {
+        const auto piece = co_await (*stream)->Read();
+        ok.push_back(piece.has_value());
+      }
+    });
+  });
+  const auto connection = server.Accept();
+  connection->ReadUntil("\r\n\r\n");
+  connection->Send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab");
+  connection->Close();
+  reader.join();
+  EXPECT_EQ(ok, (std::vector<bool>{true, false, false}));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/status.hpp>
 #include <boost/system/system_error.hpp>
@@ -132,7 +133,7 @@ void HttpConnection::OnRead(TimedSocket::ErrorCode error, std::size_t bytes) {
   if (error) ended_ = true;
   if (phase_ != Phase::kHandling) {
     wakeup_.cancel();
-  } else if (ended_) {
+  } else if (ended_ && answer_ != Answer::kDone) {
     gone_ = true;
     Cancel();
   } else {
@@ -211,7 +212,9 @@ Task<HttpConnection::Next> HttpConnection::ServeOne() {
 
 // Waits for the first byte of a request. Empty lines before it are skipped, as RFC 9112 §2.2 asks.
 Task<HttpConnection::Fill> HttpConnection::AwaitRequest() {
-  const TimePoint deadline = Clock::now() + core_->options.idle_timeout;
+  // A client that sends many requests at once takes turns with the others of this thread.
+  if (!in_.empty()) co_await asio::post(asio::use_awaitable);
+  const TimePoint deadline = After(core_->options.idle_timeout);
   while (true) {
     const std::string_view bytes = in_.view();
     in_.Consume(std::min(bytes.find_first_not_of("\r\n"), bytes.size()));
@@ -222,7 +225,7 @@ Task<HttpConnection::Fill> HttpConnection::AwaitRequest() {
 }
 
 Task<HttpConnection::Next> HttpConnection::ReceiveHead(RequestParser& parser) {
-  const TimePoint deadline = Clock::now() + core_->options.header_timeout;
+  const TimePoint deadline = After(core_->options.header_timeout);
   keep_alive_ = false;
   head_request_ = false;
   http11_ = true;
@@ -252,13 +255,20 @@ Task<HttpConnection::Next> HttpConnection::ReceiveHead(RequestParser& parser) {
   }
   request_ = std::move(parser.request());
   http11_ = parser.http11();
-  keep_alive_ = parser.keep_alive();
   head_request_ = request_.method == "HEAD";
+  // A body whose end two readers could see in different places is a way to smuggle requests.
+  const auto coding = request_.headers.Find("Transfer-Encoding");
+  if (coding && !(parser.chunked() && EqualsIgnoreCase(*coding, "chunked"))) {
+    core_->metrics.bad_request.Add();
+    co_return co_await Refuse(501, ErrorCode::kInvalidArgument,
+                              "the only transfer coding taken is chunked", {});
+  }
+  keep_alive_ = parser.keep_alive() && (http11_ || !coding);
   co_return Next::kRequest;
 }
 
 Task<HttpConnection::Next> HttpConnection::ReceiveBody(RequestParser& parser) {
-  const TimePoint deadline = Clock::now() + core_->options.body_timeout;
+  const TimePoint deadline = After(core_->options.body_timeout);
   const auto too_large = [&] {
     core_->metrics.body_too_large.Add();
     return fmt::format("request body exceeds {} bytes", parser.body_limit_bytes());
@@ -320,6 +330,7 @@ Task<HttpConnection::Next> HttpConnection::Dispatch(const HttpRoute& route) {
   const TimePoint start = Clock::now();
   phase_ = Phase::kHandling;
   if (ended_) gone_ = true;  // left between the last byte of the request and now
+  if (!reading_) in_.Shrink();
   StartRead();
   if (!gone_) co_await RunHandler(route);
   phase_ = Phase::kReceiving;
@@ -380,7 +391,7 @@ HttpConnection::Next HttpConnection::AfterHandler() {
 Task<void> HttpConnection::Linger() {
   TimedSocket::ErrorCode error;
   socket_.raw().shutdown(asio::socket_base::shutdown_send, error);
-  const TimePoint deadline = Clock::now() + kLingerTime;
+  const TimePoint deadline = After(kLingerTime);
   std::size_t dropped = 0;
   while (!error && dropped < kLingerBytesMax) {
     dropped += in_.size();
@@ -504,13 +515,14 @@ Task<Result<void>> HttpConnection::Send(Gather data) {
 Result<void> HttpConnection::AfterWrite(TimedSocket::ErrorCode error) {
   if (!error) return {};
   broken_ = true;
+  if (cancelled_ && !gone_) return Fail(ErrorCode::kCancelled, "the server is shutting down");
+  gone_ = true;
   if (error == asio::error::timed_out) {
     core_->metrics.write_timeout.Add();
     socket_.Reset();  // a plain close would wait for what the client does not take
     return Fail(ErrorCode::kTimeout, fmt::format("client {} took nothing for {} ms", remote_,
                                                  core_->options.write_timeout.count()));
   }
-  if (cancelled_ && !gone_) return Fail(ErrorCode::kCancelled, "the server is shutting down");
   return Fail(ErrorCode::kClientGone, fmt::format("client {} closed the connection", remote_));
 }
 

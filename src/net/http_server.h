@@ -23,9 +23,12 @@ namespace kvr::net {
 // One request being answered. Lives on one I/O thread; valid until the handler returns.
 //
 // A handler answers exactly once: Respond, or BeginStream, Writes and EndStream. One that returns
-// without an answer gives 500. When the client goes away the handler is cancelled at once: its
-// pending await ends with kClientGone or kCancelled and it should return; objects on its frame are
-// destroyed in order, so release what was reserved in destructors.
+// without an answer, or throws, gives 500. When the client goes away before the answer is complete
+// the handler is cancelled at once (net/task.h): its pending await ends with kClientGone or
+// kCancelled and its next one unwinds it, so release what was reserved in destructors.
+//
+// A client that closes only its sending side looks the same as one that went away, and is taken
+// for that: whoever wants an answer keeps its side open.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
@@ -62,10 +65,10 @@ class HttpServer {
     std::size_t body_bytes_max = 8u << 20;  // default of a route
     std::size_t connections_max = 10'000;   // beyond it a connection gets 503 and is closed
     Millis header_timeout{10'000};  // from the first byte of a request to its end of headers
-    Millis body_timeout{30'000};
-    Millis idle_timeout{75'000};   // between requests of a kept-alive connection
-    Millis write_timeout{30'000};  // a client that takes nothing for so long is dropped
-    std::string name = "http";     // label of its metrics
+    Millis body_timeout{30'000};    // from there to the end of the body
+    Millis idle_timeout{75'000};    // between requests of a kept-alive connection
+    Millis write_timeout{30'000};   // a client that takes nothing for so long is dropped
+    std::string name = "http";      // label of its metrics
   };
 
   // `runtime` and `registry` must outlive the server. Metrics: kvr_net_http_* by server name.

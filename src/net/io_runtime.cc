@@ -7,7 +7,6 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/this_coro.hpp>
 #include <boost/system/system_error.hpp>
 #include <fmt/format.h>
 
@@ -138,41 +137,42 @@ void IoRuntime::Spawn(std::function<Task<void>()> task) {
 
 void IoRuntime::SpawnOn(std::size_t thread, std::function<Task<void>()> task) {
   IoThread& target = *impl_->threads.at(thread);
-  asio::post(target.io(),
-             [&target, task = std::move(task)]() mutable { target.Start(std::move(task)); });
+  Post(thread, [&target, task = std::move(task)] { target.Start(task); });
 }
 
 void IoRuntime::Post(std::size_t thread, std::function<void()> work) {
-  asio::post(impl_->threads.at(thread)->io(), std::move(work));
+  const Lock lock(impl_->mutex);
+  if (!impl_->closed) asio::post(impl_->threads.at(thread)->io(), std::move(work));
 }
 
 void IoRuntime::RunBlocking(std::function<Task<void>()> task) {
-  if (impl_->stopped.load()) return;
   Latch latch;
   {
     // Every copy of the closure shares the token; the last one to go opens the latch.
-    const std::shared_ptr<void> token(nullptr, [&latch](void*) { latch.Set(); });
-    Spawn([token, task = std::move(task)]() -> Task<void> { return task(); });
+    std::shared_ptr<void> token(nullptr, [&latch](void*) { latch.Set(); });
+    Spawn([token = std::move(token), task = std::move(task)] { return task(); });
   }
   latch.Wait();
 }
 
 void IoRuntime::Stop() {
-  if (impl_->stopped.exchange(true)) return;
+  {
+    const Lock lock(impl_->mutex);
+    if (std::exchange(impl_->stopping, true)) return;
+  }
   for (const auto& thread : impl_->threads)
     asio::post(thread->io(), [target = thread.get()] { target->BeginStop(); });
   for (auto& thread : impl_->running)
     thread.join();
-  // What was posted meanwhile is run here, where it finds a stopped thread and lets go.
+  {
+    const Lock lock(impl_->mutex);
+    impl_->closed = true;
+  }
+  // What was posted meanwhile is run here, where it finds a stopping thread and lets go.
   for (const auto& thread : impl_->threads) {
     thread->io().restart();
     thread->io().poll();
   }
-}
-
-Task<bool> Cancelled() {
-  const auto state = co_await asio::this_coro::cancellation_state;
-  co_return state.cancelled() != asio::cancellation_type::none;
 }
 
 }  // namespace kvr::net

@@ -30,12 +30,13 @@ class IoRuntime {
   [[nodiscard]] std::size_t threads() const;
 
   // Runs `task` on the next thread in turn, or on a given one. A task that lets an exception escape
-  // is a bug of ours: it is logged and the process goes on.
+  // is a bug of ours: it is logged and the process goes on. After Stop it is dropped.
   void Spawn(std::function<Task<void>()> task);
   void SpawnOn(std::size_t thread, std::function<Task<void>()> task);
   // Runs a plain function on a given thread.
   void Post(std::size_t thread, std::function<void()> work);
-  // Runs `task` and blocks the calling thread, which must not be an I/O thread, until it ended.
+  // Runs `task` and blocks the calling thread, which must not be an I/O thread, until it ended or
+  // was dropped.
   void RunBlocking(std::function<Task<void>()> task);
 
   // Cancels what is still running and joins the threads. Idempotent.
@@ -53,7 +54,8 @@ Task<bool> Sleep(Nanos duration);
 
 // A gate between tasks of one thread: Wait() suspends until Notify(). Not thread-safe: all calls
 // from tasks of one I/O thread. Several waiters are all woken. A Notify without a waiter is not
-// kept.
+// kept, so test the condition before waiting. A wait of a cancelled task unwinds it at once; one
+// whose signal is destroyed ends as if it was notified too late.
 class Signal {
  public:
   Signal();

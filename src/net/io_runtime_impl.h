@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 
+#include "base/mutex.h"
 #include "net/io_runtime.h"
 
 namespace kvr::net {
@@ -60,13 +62,23 @@ struct IoRuntime::Impl {
   std::vector<std::unique_ptr<IoThread>> threads;
   std::vector<std::jthread> running;
   std::atomic<std::size_t> next{0};
-  std::atomic<bool> stopped{false};
+
+  Mutex mutex;
+  bool stopping KVR_GUARDED_BY(mutex) = false;
+  bool closed KVR_GUARDED_BY(mutex) = false;  // nothing posted from here on would ever run
 
   // Which thread an executor belongs to; it must be one of ours.
   [[nodiscard]] std::size_t IndexOf(const boost::asio::any_io_executor& executor) const;
 };
 
-// True when the calling task was cancelled.
-Task<bool> Cancelled();
+using TimePoint = std::chrono::steady_clock::time_point;
+
+// Now plus `duration`, or the end of time when that is later than a clock can say.
+template <typename Rep, typename Period>
+TimePoint After(std::chrono::duration<Rep, Period> duration) {
+  const TimePoint now = std::chrono::steady_clock::now();
+  const auto left = std::chrono::floor<std::chrono::duration<Rep, Period>>(TimePoint::max() - now);
+  return duration > left ? TimePoint::max() : now + duration;
+}
 
 }  // namespace kvr::net

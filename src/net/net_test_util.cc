@@ -158,6 +158,29 @@ void RawServer::Close() {
   fd_ = -1;
 }
 
+Task<void> Gate::Pass() {
+  ++waiting_;
+  while (!open_)
+    co_await signal_.Wait();
+}
+
+void Gate::Open() {
+  runtime_.Post(0, [this] {
+    open_ = true;
+    signal_.Notify();
+  });
+}
+
+bool CanConnect(std::uint16_t port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  KVR_CHECK(fd >= 0);
+  const sockaddr_in address = Loopback(port);
+  // NOLINTNEXTLINE: the socket API's own cast
+  const int failed = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  close(fd);
+  return failed == 0;
+}
+
 bool Eventually(const std::function<bool()>& condition) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (!condition()) {

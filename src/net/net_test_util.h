@@ -1,6 +1,7 @@
 // Helpers of this module's tests: a raw client socket and a server with one line of set-up.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -70,6 +71,24 @@ class RawServer {
   int fd_ = -1;
   std::uint16_t port_ = 0;
 };
+
+// Holds tasks of a one-threaded runtime until the test lets them go.
+class Gate {
+ public:
+  explicit Gate(IoRuntime& runtime) : runtime_(runtime) {}
+  Task<void> Pass();
+  void Open();  // from the test's thread
+  [[nodiscard]] int waiting() const { return waiting_; }
+
+ private:
+  IoRuntime& runtime_;
+  Signal signal_;
+  bool open_ = false;  // the I/O thread's
+  std::atomic<int> waiting_ = 0;
+};
+
+// False when connections to `port` are refused.
+bool CanConnect(std::uint16_t port);
 
 // Yields until `condition` holds; false after 20 s.
 bool Eventually(const std::function<bool()>& condition);

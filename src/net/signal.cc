@@ -10,18 +10,12 @@
 #include <boost/system/system_error.hpp>
 
 #include "net/io_runtime.h"
+#include "net/io_runtime_impl.h"
 
 namespace kvr::net {
 namespace {
 
 namespace asio = boost::asio;
-using Clock = std::chrono::steady_clock;
-
-// The latest moment a timer can be set to; adding to now() must not overflow.
-Clock::time_point After(Nanos duration) {
-  const auto now = Clock::now();
-  return duration > Clock::time_point::max() - now ? Clock::time_point::max() : now + duration;
-}
 
 }  // namespace
 
@@ -35,7 +29,7 @@ Task<bool> Sleep(Nanos duration) {
 // side therefore unlinks itself.
 struct Signal::Impl {
   struct Waiter {
-    Waiter(Impl& signal, asio::any_io_executor executor, Clock::time_point deadline)
+    Waiter(Impl& signal, asio::any_io_executor executor, TimePoint deadline)
         : owner(&signal), timer(std::move(executor), deadline) {
       owner->waiters.push_back(this);
     }
@@ -52,10 +46,10 @@ struct Signal::Impl {
 
   std::vector<Waiter*> waiters;
 
-  Task<bool> WaitUntil(Clock::time_point deadline);
+  Task<bool> WaitUntil(TimePoint deadline);
 };
 
-Task<bool> Signal::Impl::WaitUntil(Clock::time_point deadline) {
+Task<bool> Signal::Impl::WaitUntil(TimePoint deadline) {
   Waiter waiter(*this, co_await asio::this_coro::executor, deadline);
   co_await waiter.timer.async_wait(asio::as_tuple(asio::use_awaitable));
   const auto state = co_await asio::this_coro::cancellation_state;
@@ -81,7 +75,7 @@ void Signal::Notify() {
 }
 
 Task<void> Signal::Wait() {
-  co_await impl_->WaitUntil(Clock::time_point::max());
+  co_await impl_->WaitUntil(TimePoint::max());
 }
 
 Task<bool> Signal::WaitFor(Nanos timeout) {

@@ -52,6 +52,12 @@ asio::mutable_buffer ReadBuffer::Prepare() {
   return {memory_.get() + end_, capacity_ - end_};
 }
 
+void ReadBuffer::Shrink() {
+  if (!empty() || capacity_ <= kFirstCapacity) return;
+  memory_.reset();
+  capacity_ = begin_ = end_ = 0;
+}
+
 // The timer is armed once and looks at the deadline when it fires, so that an operation which ends
 // in time costs no more than storing two numbers.
 struct TimedSocket::State : std::enable_shared_from_this<State> {
@@ -149,7 +155,7 @@ bool TimedSocket::TryWrite(Gather& data, ErrorCode& error) {
 Task<TimedSocket::ErrorCode> TimedSocket::Drain(Gather& data, Millis silence_max) {
   ErrorCode error;
   while (!TryWrite(data, error)) {
-    const Deadline guard(*state_, Clock::now() + silence_max);
+    const Deadline guard(*state_, After(silence_max));
     const auto [wait_error] = co_await state_->socket.async_wait(
         asio::socket_base::wait_write, asio::as_tuple(asio::use_awaitable));
     if (wait_error) co_return guard.Explain(wait_error);

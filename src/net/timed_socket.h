@@ -13,11 +13,10 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include "base/clock.h"
+#include "net/io_runtime_impl.h"
 #include "net/task.h"
 
 namespace kvr::net {
-
-using TimePoint = std::chrono::steady_clock::time_point;
 
 // Up to three pieces of memory to send as one, and how much of them is left.
 class Gather {
@@ -48,6 +47,8 @@ class ReadBuffer {
   [[nodiscard]] bool full() const { return size() >= bytes_max_; }
   // Room for more bytes; empty when full.
   boost::asio::mutable_buffer Prepare();
+  // Gives the memory of a big message back, when nothing is in it.
+  void Shrink();
   void Commit(std::size_t bytes) { end_ += bytes; }
   void Consume(std::size_t bytes) { begin_ += bytes; }
 

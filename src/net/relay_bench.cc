@@ -1,0 +1,210 @@
+// What a relay adds to a stream: time to the first byte and allocations per piece.
+//
+// One I/O thread runs all of it: the upstream server, the relay and the clients, so every figure
+// includes the work of all three. "direct" asks the upstream, "relayed" goes through the relay. The
+// upstream answers at once with `kPieces` pieces; the loop is closed and keeps `streams` requests
+// under way. Time is taken from before Open to the return of the first Read.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "base/check.h"
+#include "net/http_client.h"
+#include "net/http_server.h"
+#include "net/io_runtime.h"
+
+namespace {
+// Relaxed: read only while nothing else runs.
+std::atomic<std::uint64_t> allocations{0};
+}  // namespace
+
+void* operator new(std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  void* const memory = std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace kvr::net {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A piece like a token of a chat stream.
+const std::string kPiece =
+    "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,"
+    "\"delta\":{\"content\":\" token\"},\"finish_reason\":null}]}\n\n";
+
+class Fixture {
+ public:
+  Fixture() {
+    upstream_.Route("POST", "/v1/completions", [](HttpExchange& exchange) -> Task<void> {
+      const std::size_t pieces = std::stoul(exchange.request().body);
+      HttpHeaders headers;
+      headers.Add("Content-Type", "text/event-stream");
+      auto sent = co_await exchange.BeginStream(200, headers);
+      for (std::size_t i = 0; sent && i < pieces; ++i) {
+        sent = co_await exchange.Write(kPiece);
+        co_await Sleep(Nanos{1});  // lets the piece travel before the next one
+      }
+      (void)co_await exchange.EndStream();
+    });
+    KVR_CHECK(upstream_.Start());
+    upstream_url_ = Peer(upstream_.port());
+    relay_.Route("POST", "/v1/completions",
+                 [this](HttpExchange& exchange) { return Relay(exchange); });
+    KVR_CHECK(relay_.Start());
+  }
+  ~Fixture() {
+    relay_.Stop(Millis{1'000});
+    upstream_.Stop(Millis{1'000});
+  }
+
+  // Runs `requests` requests, `streams` at a time, and returns the times to the first byte.
+  std::vector<double> Run(bool relayed, std::size_t streams, std::size_t requests,
+                          std::size_t pieces) {
+    std::vector<double> times;
+    times.reserve(requests);
+    const Url peer = Peer(relayed ? relay_.port() : upstream_.port());
+    struct Shared {
+      std::size_t left;
+      std::size_t running;
+      Signal done;
+    } shared{requests, streams, {}};
+    const std::string body = std::to_string(pieces);
+    runtime_.RunBlocking([&]() -> Task<void> {
+      for (std::size_t i = 0; i < streams; ++i)
+        runtime_.Spawn(
+            [&] { return Client(peer, body, shared.left, shared.running, shared.done, times); });
+      while (shared.running > 0)
+        co_await shared.done.Wait();
+    });
+    return times;
+  }
+
+ private:
+  static Url Peer(std::uint16_t port) {
+    Url url;
+    url.host = "127.0.0.1";
+    url.port = port;
+    return url;
+  }
+
+  Task<void> Client(const Url& peer, const std::string& body, std::size_t& left,
+                    std::size_t& running, Signal& done, std::vector<double>& times) {
+    HttpRequest request;
+    request.method = "POST";
+    request.target = "/v1/completions";
+    request.body = body;
+    while (left > 0) {
+      --left;
+      const auto start = Clock::now();
+      auto stream = co_await client_.Open(peer, request);
+      KVR_CHECK(stream);
+      auto piece = co_await (*stream)->Read();
+      times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
+      while (piece && !piece->empty())
+        piece = co_await (*stream)->Read();
+      KVR_CHECK(piece);
+    }
+    --running;
+    done.Notify();
+  }
+
+  Task<void> Relay(HttpExchange& exchange) {
+    auto opened = co_await client_.Open(upstream_url_, exchange.request());
+    KVR_CHECK(opened);
+    HttpStream& stream = **opened;
+    auto sent = co_await exchange.BeginStream(stream.status(), stream.headers());
+    while (sent) {
+      const auto piece = co_await stream.Read();
+      KVR_CHECK(piece);
+      if (piece->empty()) break;
+      sent = co_await exchange.Write(*piece);
+    }
+    (void)co_await exchange.EndStream();
+  }
+
+  metrics::Registry registry_;
+  IoRuntime runtime_{{.threads = 1, .thread_name = "bench"}};
+  HttpClient client_{runtime_, {}};
+  HttpServer upstream_{runtime_, registry_, {.name = "upstream"}};
+  HttpServer relay_{runtime_, registry_, {.name = "relay"}};
+  Url upstream_url_;
+};
+
+double Quantile(std::vector<double>& values, double q) {
+  const auto at =
+      values.begin() + static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+void TimeToFirstByte(benchmark::State& state) {
+  const auto streams = static_cast<std::size_t>(state.range(0));
+  constexpr std::size_t kPieces = 16;
+  const std::size_t requests = std::max<std::size_t>(streams * 5, 500);
+  Fixture fixture;
+  fixture.Run(true, streams, streams * 2, kPieces);  // opens the connections
+  fixture.Run(false, streams, streams * 2, kPieces);
+  std::vector<double> direct;
+  std::vector<double> relayed;
+  for (auto _ : state) {
+    for (const bool through : {false, true}) {  // interleaved, so that both see the same machine
+      const auto times = fixture.Run(through, streams, requests, kPieces);
+      auto& all = through ? relayed : direct;
+      all.insert(all.end(), times.begin(), times.end());
+    }
+  }
+  const double direct_p50 = Quantile(direct, 0.5);
+  const double direct_p99 = Quantile(direct, 0.99);
+  state.counters["direct_p50_us"] = direct_p50;
+  state.counters["direct_p99_us"] = direct_p99;
+  state.counters["added_p50_us"] = Quantile(relayed, 0.5) - direct_p50;
+  state.counters["added_p99_us"] = Quantile(relayed, 0.99) - direct_p99;
+}
+BENCHMARK(TimeToFirstByte)->Arg(1)->Arg(200)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// The difference between long and short streams, so that what a request costs cancels out. Covers
+// producer, relay and consumer of the piece.
+void AllocationsPerPiece(benchmark::State& state) {
+  const auto streams = static_cast<std::size_t>(state.range(0));
+  constexpr std::size_t kShort = 10;
+  constexpr std::size_t kLong = 210;
+  Fixture fixture;
+  const auto count = [&](std::size_t pieces) {
+    const std::uint64_t before = allocations.load(std::memory_order_relaxed);
+    fixture.Run(true, streams, streams, pieces);
+    return allocations.load(std::memory_order_relaxed) - before;
+  };
+  fixture.Run(true, streams, streams * 2, kLong);
+  double extra = 0;
+  double per_request = 0;
+  for (auto _ : state) {
+    const auto few = static_cast<double>(count(kShort));
+    extra += static_cast<double>(count(kLong)) - few;
+    per_request += few;
+  }
+  const auto runs = static_cast<double>(state.iterations() * state.range(0));
+  state.counters["allocations_per_piece"] = extra / (runs * (kLong - kShort));
+  state.counters["allocations_per_request"] = per_request / runs;
+}
+BENCHMARK(AllocationsPerPiece)->Arg(1)->Arg(200)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+}  // namespace
+}  // namespace kvr::net
+
+BENCHMARK_MAIN();
