@@ -2,8 +2,10 @@
 //
 // One I/O thread runs all of it: the upstream server, the relay and the clients, so every figure
 // includes the work of all three. "direct" asks the upstream, "relayed" goes through the relay. The
-// upstream answers at once with `kPieces` pieces; the loop is closed and keeps `streams` requests
-// under way. Time is taken from before Open to the return of the first Read.
+// upstream sends its first piece at once and then one per interval, as engines send tokens. Each
+// client has one request under way and starts the next when it has ended; their first ones are
+// spread over the length of a request. Time is taken from before Open to the return of the first
+// Read, on kept-alive connections.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -25,16 +27,17 @@ namespace {
 std::atomic<std::uint64_t> allocations{0};
 }  // namespace
 
-void* operator new(std::size_t size) {
+// Not inlined: g++ takes malloc and free inside a pair of replaced operators for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   void* const memory = std::malloc(size == 0 ? 1 : size);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
@@ -48,17 +51,25 @@ const std::string kPiece =
     "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,"
     "\"delta\":{\"content\":\" token\"},\"finish_reason\":null}]}\n\n";
 
+struct Load {
+  std::size_t streams;
+  std::size_t pieces;
+  Nanos interval;
+};
+
 class Fixture {
  public:
   Fixture() {
     upstream_.Route("POST", "/v1/completions", [](HttpExchange& exchange) -> Task<void> {
       const std::size_t pieces = std::stoul(exchange.request().body);
+      const std::string_view interval = *exchange.request().headers.Find("X-Interval-Ns");
+      const Nanos pause{std::stoll(std::string(interval))};
       HttpHeaders headers;
       headers.Add("Content-Type", "text/event-stream");
       auto sent = co_await exchange.BeginStream(200, headers);
       for (std::size_t i = 0; sent && i < pieces; ++i) {
         sent = co_await exchange.Write(kPiece);
-        co_await Sleep(Nanos{1});  // lets the piece travel before the next one
+        co_await Sleep(pause);
       }
       (void)co_await exchange.EndStream();
     });
@@ -73,29 +84,30 @@ class Fixture {
     upstream_.Stop(Millis{1'000});
   }
 
-  // Runs `requests` requests, `streams` at a time, and returns the times to the first byte.
-  std::vector<double> Run(bool relayed, std::size_t streams, std::size_t requests,
-                          std::size_t pieces) {
-    std::vector<double> times;
-    times.reserve(requests);
-    const Url peer = Peer(relayed ? relay_.port() : upstream_.port());
-    struct Shared {
-      std::size_t left;
-      std::size_t running;
-      Signal done;
-    } shared{requests, streams, {}};
-    const std::string body = std::to_string(pieces);
+  // Runs `requests` requests, `load.streams` at a time, and returns the times to the first byte.
+  std::vector<double> Run(bool relayed, const Load& load, std::size_t requests) {
+    State state{load, Peer(relayed ? relay_.port() : upstream_.port()), requests, load.streams, {},
+                {}};
+    state.times.reserve(requests);
     runtime_.RunBlocking([&]() -> Task<void> {
-      for (std::size_t i = 0; i < streams; ++i)
-        runtime_.Spawn(
-            [&] { return Client(peer, body, shared.left, shared.running, shared.done, times); });
-      while (shared.running > 0)
-        co_await shared.done.Wait();
+      for (std::size_t i = 0; i < load.streams; ++i)
+        runtime_.Spawn([&, i] { return Client(state, i); });
+      while (state.running > 0)
+        co_await state.ended.Wait();
     });
-    return times;
+    return std::move(state.times);
   }
 
  private:
+  struct State {
+    const Load load;
+    const Url peer;
+    std::size_t left;
+    std::size_t running;
+    Signal ended;
+    std::vector<double> times;
+  };
+
   static Url Peer(std::uint16_t port) {
     Url url;
     url.host = "127.0.0.1";
@@ -103,25 +115,29 @@ class Fixture {
     return url;
   }
 
-  Task<void> Client(const Url& peer, const std::string& body, std::size_t& left,
-                    std::size_t& running, Signal& done, std::vector<double>& times) {
+  Task<void> Client(State& state, std::size_t number) {
     HttpRequest request;
     request.method = "POST";
     request.target = "/v1/completions";
-    request.body = body;
-    while (left > 0) {
-      --left;
+    request.body = std::to_string(state.load.pieces);
+    request.headers.Add("X-Interval-Ns", std::to_string(state.load.interval.count()));
+    const auto length = state.load.interval * static_cast<std::int64_t>(state.load.pieces);
+    co_await Sleep(length * static_cast<std::int64_t>(number) /
+                   static_cast<std::int64_t>(state.load.streams));
+    while (state.left > 0) {
+      --state.left;
       const auto start = Clock::now();
-      auto stream = co_await client_.Open(peer, request);
+      auto stream = co_await client_.Open(state.peer, request);
       KVR_CHECK(stream);
       auto piece = co_await (*stream)->Read();
-      times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
+      const std::chrono::duration<double, std::micro> time = Clock::now() - start;
+      state.times.push_back(time.count());
       while (piece && !piece->empty())
         piece = co_await (*stream)->Read();
       KVR_CHECK(piece);
     }
-    --running;
-    done.Notify();
+    --state.running;
+    state.ended.Notify();
   }
 
   Task<void> Relay(HttpExchange& exchange) {
@@ -154,17 +170,16 @@ double Quantile(std::vector<double>& values, double q) {
 }
 
 void TimeToFirstByte(benchmark::State& state) {
-  const auto streams = static_cast<std::size_t>(state.range(0));
-  constexpr std::size_t kPieces = 16;
-  const std::size_t requests = std::max<std::size_t>(streams * 5, 500);
+  const Load load{static_cast<std::size_t>(state.range(0)), 16, Millis{state.range(1)}};
+  const std::size_t requests = std::max<std::size_t>(load.streams * 5, 100);
   Fixture fixture;
-  fixture.Run(true, streams, streams * 2, kPieces);  // opens the connections
-  fixture.Run(false, streams, streams * 2, kPieces);
+  fixture.Run(true, load, load.streams * 2);  // opens the connections
+  fixture.Run(false, load, load.streams * 2);
   std::vector<double> direct;
   std::vector<double> relayed;
   for (auto _ : state) {
     for (const bool through : {false, true}) {  // interleaved, so that both see the same machine
-      const auto times = fixture.Run(through, streams, requests, kPieces);
+      const auto times = fixture.Run(through, load, requests);
       auto& all = through ? relayed : direct;
       all.insert(all.end(), times.begin(), times.end());
     }
@@ -176,7 +191,12 @@ void TimeToFirstByte(benchmark::State& state) {
   state.counters["added_p50_us"] = Quantile(relayed, 0.5) - direct_p50;
   state.counters["added_p99_us"] = Quantile(relayed, 0.99) - direct_p99;
 }
-BENCHMARK(TimeToFirstByte)->Arg(1)->Arg(200)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(TimeToFirstByte)
+    ->ArgNames({"streams", "interval_ms"})
+    ->Args({1, 1})
+    ->Args({200, 20})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 // The difference between long and short streams, so that what a request costs cancels out. Covers
 // producer, relay and consumer of the piece.
@@ -187,10 +207,10 @@ void AllocationsPerPiece(benchmark::State& state) {
   Fixture fixture;
   const auto count = [&](std::size_t pieces) {
     const std::uint64_t before = allocations.load(std::memory_order_relaxed);
-    fixture.Run(true, streams, streams, pieces);
+    fixture.Run(true, Load{streams, pieces, Nanos{1}}, streams);
     return allocations.load(std::memory_order_relaxed) - before;
   };
-  fixture.Run(true, streams, streams * 2, kLong);
+  fixture.Run(true, Load{streams, kLong, Nanos{1}}, streams * 2);
   double extra = 0;
   double per_request = 0;
   for (auto _ : state) {
