@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "hashing/xxh3.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -24,35 +25,35 @@ constexpr T LittleEndian(T value) {
   }
 }
 
-std::uint64_t HashPlain(std::span<const std::byte> bytes, const Seed& seed) {
-  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed.raw());
-}
+// Room on the stack for what is hashed of a block with objects; what is longer goes to the heap.
+constexpr std::size_t kInlineBytes = 4096;
 
-// Enough for every block met in practice; more objects than this fall back to the heap.
-constexpr std::size_t kMmInline = 32;
-
-// `hash_of` takes an item to its multimodal hash.
+// The bytes of the tokens with the hashes of `items` behind them, ascending. `hash_of` takes an
+// item to its hash.
 template <typename Item, typename HashOf>
-std::uint64_t HashWithMm(std::span<const std::byte> bytes, const Seed& seed,
+std::uint64_t HashWithMm(std::span<const std::byte> tokens, const Seed& seed,
                          std::span<const Item> items, HashOf hash_of) {
-  std::array<MmHash, kMmInline> inline_room;
+  const std::size_t mm_words = items.size();
+  const std::size_t size = tokens.size() + mm_words * sizeof(MmHash);
+  // Words, so that the hashes can be sorted in place in front of where the tokens go.
+  std::array<MmHash, 2 * kInlineBytes / sizeof(MmHash)> inline_room;
   std::vector<MmHash> heap_room;
-  std::span<MmHash> sorted;
-  if (items.size() <= kMmInline) {
-    sorted = std::span(inline_room).first(items.size());
-  } else {
-    heap_room.resize(items.size());
-    sorted = heap_room;
+  std::span<MmHash> room = inline_room;
+  const std::size_t words = mm_words + size / sizeof(MmHash) + 1;
+  if (words > room.size()) {
+    heap_room.resize(words);
+    room = heap_room;
   }
+  const auto sorted = room.first(mm_words);
   std::transform(items.begin(), items.end(), sorted.begin(), hash_of);
   std::sort(sorted.begin(), sorted.end());
   std::transform(sorted.begin(), sorted.end(), sorted.begin(), LittleEndian<MmHash>);
 
-  XXH3_state_t state;
-  XXH3_64bits_reset_withSeed(&state, seed.raw());
-  XXH3_64bits_update(&state, bytes.data(), bytes.size());
-  XXH3_64bits_update(&state, sorted.data(), sorted.size_bytes());
-  return XXH3_64bits_digest(&state);
+  const auto input = std::as_writable_bytes(room.subspan(mm_words)).first(size);
+  std::copy(tokens.begin(), tokens.end(), input.begin());
+  const auto mm_bytes = std::as_bytes(sorted);
+  std::copy(mm_bytes.begin(), mm_bytes.end(), input.last(mm_bytes.size()).begin());
+  return seed.Hash(input);
 }
 
 // Calls `hash` with the little-endian bytes of `tokens`.
@@ -69,15 +70,18 @@ auto WithBytes(std::span<const TokenId> tokens, Hash hash) {
 
 }  // namespace
 
-Seed::Seed(std::string_view lora, std::string_view cache_salt) {
-  if (!lora.empty()) raw_ += XXH3_64bits_withSeed(lora.data(), lora.size(), 0);
-  if (!cache_salt.empty()) raw_ += XXH3_64bits_withSeed(cache_salt.data(), cache_salt.size(), 1);
+Seed::Seed(std::uint64_t raw) : raw_(raw) {
+  static_assert(sizeof secret_ == XXH_SECRET_DEFAULT_SIZE);
+  XXH3_generateSecret_fromSeed(secret_.data(), raw);
 }
 
-Seed Seed::FromRaw(std::uint64_t raw) {
-  Seed seed;
-  seed.raw_ = raw;
-  return seed;
+Seed::Seed(std::string_view lora, std::string_view cache_salt)
+    : Seed(kBaseSeed + (lora.empty() ? 0 : Xxh3(lora, 0)) +
+           (cache_salt.empty() ? 0 : Xxh3(cache_salt, 1))) {}
+
+std::uint64_t Seed::Hash(std::span<const std::byte> bytes) const {
+  return XXH3_64bits_withSecretandSeed(bytes.data(), bytes.size(), secret_.data(), secret_.size(),
+                                       raw_);
 }
 
 std::size_t BlockCount(std::size_t tokens, std::size_t block_size, bool eagle) {
@@ -94,7 +98,7 @@ std::span<const TokenId> BlockWindow(std::span<const TokenId> tokens, const Bloc
 BlockHash HashBlockBytes(std::span<const std::byte> window, const Seed& seed,
                          std::span<const MmHash> mm) {
   window = window.first(window.size() - window.size() % sizeof(TokenId));
-  if (mm.empty()) return BlockHash{HashPlain(window, seed)};
+  if (mm.empty()) return BlockHash{seed.Hash(window)};
   return BlockHash{HashWithMm(window, seed, mm, [](MmHash hash) { return hash; })};
 }
 
@@ -105,39 +109,44 @@ BlockHash HashBlock(std::span<const TokenId> window, const Seed& seed, std::span
 
 void HashBlocks(std::span<const TokenId> tokens, const BlockHashing& how,
                 std::vector<BlockHash>& out) {
-  HashBlocks(tokens, how, {}, out);
+  out.resize(BlockCount(tokens.size(), how.block_size, how.eagle));
+  const std::size_t width = how.block_size + (how.eagle ? 1 : 0);
+  const TokenId* window = tokens.data();
+  for (BlockHash& hash : out) {
+    hash = HashBlock(std::span(window, width), how.seed);
+    window += how.block_size;
+  }
 }
 
 void HashBlocks(std::span<const TokenId> tokens, const BlockHashing& how,
                 std::span<const BlockMm> mm, std::vector<BlockHash>& out) {
-  const std::size_t count = BlockCount(tokens.size(), how.block_size, how.eagle);
-  out.resize(count);
-  std::size_t next = 0;  // the first object that is not before block i
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t first = next;
-    while (next < mm.size() && mm[next].block == i)
-      ++next;
-    const auto objects = mm.subspan(first, next - first);
-    out[i] =
-        BlockHash{WithBytes(BlockWindow(tokens, how, i), [&](std::span<const std::byte> bytes) {
-          if (objects.empty()) return HashPlain(bytes, how.seed);
-          return HashWithMm(bytes, how.seed, objects,
-                            [](const BlockMm& object) { return object.hash; });
-        })};
+  HashBlocks(tokens, how, out);
+  while (!mm.empty() && mm[0].block < out.size()) {
+    const std::size_t block = mm[0].block;
+    const auto end = std::find_if(mm.begin(), mm.end(),
+                                  [block](const BlockMm& object) { return object.block != block; });
+    const auto objects = mm.first(static_cast<std::size_t>(end - mm.begin()));
+    const auto hash = [&](std::span<const std::byte> bytes) {
+      return HashWithMm(bytes, how.seed, objects,
+                        [](const BlockMm& object) { return object.hash; });
+    };
+    out[block] = BlockHash{WithBytes(BlockWindow(tokens, how, block), hash)};
+    mm = mm.subspan(objects.size());
   }
 }
 
-SequenceHash NextSequenceHash(SequenceHash parent, BlockHash block) {
+SequenceHash NextSequenceHash(SequenceHash parent, BlockHash block, std::uint64_t chain_seed) {
   const std::array<std::uint64_t, 2> link = {LittleEndian(Raw(parent)), LittleEndian(Raw(block))};
-  return SequenceHash{XXH3_64bits_withSeed(link.data(), sizeof link, kBaseSeed)};
+  return SequenceHash{XXH3_64bits_withSeed(link.data(), sizeof link, chain_seed)};
 }
 
-void ChainHashes(std::span<const BlockHash> blocks, std::vector<SequenceHash>& out) {
+void ChainHashes(std::span<const BlockHash> blocks, std::vector<SequenceHash>& out,
+                 std::uint64_t chain_seed) {
   out.resize(blocks.size());
   if (blocks.empty()) return;
   out[0] = FirstSequenceHash(blocks[0]);
   for (std::size_t i = 1; i < blocks.size(); ++i)
-    out[i] = NextSequenceHash(out[i - 1], blocks[i]);
+    out[i] = NextSequenceHash(out[i - 1], blocks[i], chain_seed);
 }
 
 }  // namespace kvr::hashing

@@ -9,6 +9,7 @@
 //   sequence hash first: the block hash; then XXH3(parent as u64 LE ‖ block as u64 LE, seed 1337)
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,7 +20,8 @@
 
 namespace kvr::hashing {
 
-// Where every seed starts, and the seed of the chain.
+// Where every seed starts, and the seed of the chain. Another chain seed belongs to tracking
+// hashes alone: engines and routers that are to match use this one.
 inline constexpr std::uint64_t kBaseSeed = 1337;
 
 // The engine's 64-bit name of one image, video or audio clip.
@@ -30,15 +32,22 @@ using MmHash = std::uint64_t;
 // the names.
 class Seed {
  public:
-  Seed() = default;
+  Seed() : Seed(kBaseSeed) {}
   Seed(std::string_view lora, std::string_view cache_salt);
   // A seed that was derived elsewhere, for example by a tracking key.
-  static Seed FromRaw(std::uint64_t raw);
+  static Seed FromRaw(std::uint64_t raw) { return Seed(raw); }
 
   [[nodiscard]] std::uint64_t raw() const { return raw_; }
 
+  // XXH3_64bits_withSeed(bytes, raw()). Beyond 240 bytes XXH3 expands the seed to a secret; here
+  // that is done once per seed and not once per block.
+  [[nodiscard]] std::uint64_t Hash(std::span<const std::byte> bytes) const;
+
  private:
-  std::uint64_t raw_ = kBaseSeed;
+  explicit Seed(std::uint64_t raw);
+
+  std::uint64_t raw_;
+  std::array<std::byte, 192> secret_;
 };
 
 // How the tokens of a model are cut and hashed.
@@ -58,7 +67,8 @@ std::span<const TokenId> BlockWindow(std::span<const TokenId> tokens, const Bloc
                                      std::size_t index);
 
 // The hash of one window. `mm` is every multimodal object of the block in any order; duplicates
-// count. Allocates only beyond 32 objects (so does HashBlocks, per block).
+// count. With objects it allocates beyond 4 KiB of tokens and hashes (so does HashBlocks, per
+// block).
 BlockHash HashBlock(std::span<const TokenId> window, const Seed& seed,
                     std::span<const MmHash> mm = {});
 
@@ -84,9 +94,11 @@ void HashBlocks(std::span<const TokenId> tokens, const BlockHashing& how,
 constexpr SequenceHash FirstSequenceHash(BlockHash first) {
   return SequenceHash{Raw(first)};
 }
-SequenceHash NextSequenceHash(SequenceHash parent, BlockHash block);
+SequenceHash NextSequenceHash(SequenceHash parent, BlockHash block,
+                              std::uint64_t chain_seed = kBaseSeed);
 
 // The chain from the root over consecutive blocks; replaces the content of `out`.
-void ChainHashes(std::span<const BlockHash> blocks, std::vector<SequenceHash>& out);
+void ChainHashes(std::span<const BlockHash> blocks, std::vector<SequenceHash>& out,
+                 std::uint64_t chain_seed = kBaseSeed);
 
 }  // namespace kvr::hashing

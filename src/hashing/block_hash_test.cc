@@ -74,6 +74,18 @@ TEST(Seed, MixesLoraAndSalt) {
   EXPECT_EQ(Seed::FromRaw(7).raw(), 7u);
 }
 
+TEST(Seed, HashesLikeXxh3AtEveryLength) {
+  std::vector<std::byte> bytes(2200);
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(i * i);
+  const std::span<const std::byte> all(bytes);
+  for (const std::uint64_t raw : {std::uint64_t{0}, kBaseSeed, ~std::uint64_t{0}}) {
+    const Seed seed = Seed::FromRaw(raw);
+    for (std::size_t length = 0; length <= bytes.size(); ++length)
+      ASSERT_EQ(seed.Hash(all.first(length)), Xxh3(all.first(length), raw)) << length;
+  }
+}
+
 TEST(HashBlocks, TwelveTokens) {
   const BlockHashing how{.block_size = 4};
   EXPECT_THAT(Blocks(Iota(1, 12), how),
@@ -184,7 +196,7 @@ TEST(HashBlock, MultimodalObjects) {
 }
 
 TEST(HashBlock, ManyObjectsHashLikeTheConcatenation) {
-  for (const std::size_t count : {1u, 31u, 32u, 33u, 200u}) {
+  for (const std::size_t count : {1u, 31u, 200u, 255u, 480u, 481u, 496u, 497u, 2000u}) {
     std::vector<MmHash> mm;
     for (std::size_t i = 0; i < count; ++i)
       mm.push_back(0x9E3779B97F4A7C15u * (i + 1));

@@ -247,22 +247,26 @@ void NaiveIndex::Match(std::span<const BlockHash> blocks, const MatchOptions& op
                        OverlapScores& scores) const {
   Lock lock(mutex_);
   scores.Reset(slots_.size());
+  std::vector<Chain> path;  // as far as any rank ever announced it
+  Chain at = 0;
+  for (const BlockHash block : blocks) {
+    const std::optional<Chain> next = Find(at, block);
+    if (!next) break;
+    path.push_back(at = *next);
+  }
   std::vector<std::uint32_t>& holders = scores.mutable_device_holders();
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
     if (!slots_[slot]) continue;
     const RankBlocks& rank = *slots_[slot];
-    RankOverlap overlap{.rank = rank.rank};
+    RankOverlap overlap;
+    overlap.rank = rank.rank;
     std::size_t depth = 0;
-    std::optional<Chain> at = 0;
     for (std::size_t tier = 0; tier < (options.device_only ? 1 : kTierCount); ++tier) {
-      while (depth < blocks.size()) {
-        const std::optional<Chain> next = Find(*at, blocks[depth]);
-        const auto known = next ? rank.known.find(*next) : rank.known.end();
+      for (; depth < path.size(); ++depth) {
+        const auto known = rank.known.find(path[depth]);
         if (known == rank.known.end() || !(known->second.tiers & (1u << tier))) break;
         overlap.last = known->second.name;
         ++overlap.blocks[tier];
-        ++depth;
-        at = next;
       }
     }
     if (depth > 0) scores.Score(static_cast<RankSlot>(slot)) = overlap;

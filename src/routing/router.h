@@ -16,6 +16,7 @@
 #include "hashing/block_hash.h"
 #include "load/book_options.h"
 #include "load/booking.h"
+#include "load/load_book.h"
 #include "model/ids.h"
 #include "model/overlap.h"
 #include "model/rank_state.h"
@@ -90,6 +91,19 @@ constexpr std::string_view CacheViewName(CacheView view) {
   return kCacheViewNames[static_cast<std::size_t>(view)];
 }
 
+// What the choice did with the prefix that was there.
+enum class Reason : std::uint8_t {
+  kLongestPrefix,  // nobody holds more of the prompt
+  kShorterPrefix,  // somebody holds more, but costs more or was not what the policy asks for
+  kNoPrefix,       // nobody holds any of it
+  kPinned,         // the caller chose
+};
+inline constexpr std::array<std::string_view, 4> kReasonNames = {"longest_prefix", "shorter_prefix",
+                                                                 "no_prefix", "pinned"};
+constexpr std::string_view ReasonName(Reason reason) {
+  return kReasonNames[static_cast<std::size_t>(reason)];
+}
+
 // One candidate as the decision saw it.
 struct CandidateReport {
   Rank rank;
@@ -116,20 +130,16 @@ struct Decision {
   std::uint64_t effective_prefill_tokens = 0;
 
   sched::PolicyKind policy = sched::PolicyKind::kKv;
+  Reason reason = Reason::kNoPrefix;
   CacheView cache_view = CacheView::kNone;
   sched::CostTerms cost;
   std::size_t candidates = 0;              // how many were eligible
-  std::vector<CandidateReport> explained;  // at most RouterOptions::explained_max, cheapest first
+  std::vector<CandidateReport> explained;  // at most RouterOptions::explained_max
 
   load::Booking booking;  // empty when advisory
 };
 
-struct RankLoad {
-  Rank rank;
-  std::uint64_t active_prefill_tokens = 0;
-  std::uint64_t active_blocks = 0;
-  std::uint32_t active_requests = 0;
-};
+using load::RankLoad;
 
 // Thread-safe: Route may be called from any thread. Hashing and the index run in parallel; scoring
 // and booking of one partition are one step under its lock, so that each decision sees the bookings
@@ -144,10 +154,10 @@ class Router {
   Router(const Router&) = delete;
   Router& operator=(const Router&) = delete;
 
-  // kNotFound         the partition has no workers
+  // kNotFound         nobody ever served the partition
   // kInvalidArgument  an empty prompt, hashes that do not fit each other, a pin off the allow list
   // kTooLarge         more tokens than prompt_tokens_max
-  // kUnavailable      no rank may take it now: down, draining, excluded, not allowed, taints
+  // kUnavailable      no rank may take it now: none left, excluded, not allowed, taints, no URL
   // kOverloaded       all that could take it are overloaded, or too many bookings
   // kAlreadyExists    the request id is in use
   Result<Decision> Route(const RouteRequest& request);

@@ -1,0 +1,151 @@
+// What block hashing costs above the hash itself. Every figure is over token ids in memory; the
+// output vectors keep their room, so `allocs` must be 0.
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <numeric>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "hashing/blake3.h"
+#include "hashing/block_hash.h"
+#include "hashing/xxh3.h"
+
+namespace {
+
+std::atomic<std::uint64_t> allocations{0};
+
+}  // namespace
+
+// Not inlined: g++ would take the malloc inside for a mismatch with delete.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);  // a count, orders nothing
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace kvr::hashing {
+namespace {
+
+constexpr std::size_t kTokens = 8192;
+
+std::vector<TokenId> Prompt() {
+  std::vector<TokenId> tokens(kTokens);
+  std::iota(tokens.begin(), tokens.end(), 100u);
+  return tokens;
+}
+
+class Report {
+ public:
+  Report(benchmark::State& state, std::size_t block_size)
+      : state_(state), block_size_(block_size), before_(allocations.load()) {}
+  ~Report() {
+    const std::uint64_t counted = allocations.load() - before_;
+    const auto runs = static_cast<std::int64_t>(state_.iterations());
+    const auto blocks = runs * static_cast<std::int64_t>(kTokens / block_size_);
+    state_.SetBytesProcessed(runs * static_cast<std::int64_t>(kTokens * sizeof(TokenId)));
+    state_.SetItemsProcessed(blocks);  // items are blocks
+    state_.counters["allocs"] = static_cast<double>(counted);
+  }
+  Report(const Report&) = delete;
+  Report& operator=(const Report&) = delete;
+
+ private:
+  benchmark::State& state_;
+  std::size_t block_size_;
+  std::uint64_t before_;
+};
+
+// The floor: XXH3 over the same bytes, block by block, without any of our code around it.
+void BM_PlainXxh3(benchmark::State& state) {
+  const auto block_size = static_cast<std::size_t>(state.range(0));
+  const auto tokens = Prompt();
+  const auto bytes = std::as_bytes(std::span(tokens));
+  std::vector<std::uint64_t> out(kTokens / block_size);
+  const Report report(state, block_size);
+  for (auto _ : state) {
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = Xxh3(bytes.subspan(i * block_size * 4, block_size * 4), kBaseSeed);
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK(BM_PlainXxh3)->Arg(16)->Arg(32)->Arg(64)->Arg(128)->Arg(512);
+
+void HashBlocksOf(benchmark::State& state, BlockHashing how) {
+  how.block_size = static_cast<std::size_t>(state.range(0));
+  const auto tokens = Prompt();
+  std::vector<BlockHash> out;
+  HashBlocks(tokens, how, out);
+  const Report report(state, how.block_size);
+  for (auto _ : state) {
+    HashBlocks(tokens, how, out);
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+}
+
+void BM_HashBlocks(benchmark::State& state) {
+  HashBlocksOf(state, {});
+}
+BENCHMARK(BM_HashBlocks)->Arg(16)->Arg(32)->Arg(64)->Arg(128)->Arg(512);
+
+void BM_HashBlocksEagle(benchmark::State& state) {
+  HashBlocksOf(state, {.eagle = true});
+}
+BENCHMARK(BM_HashBlocksEagle)->Arg(16)->Arg(64);
+
+void BM_HashAndChain(benchmark::State& state) {
+  const auto block_size = static_cast<std::size_t>(state.range(0));
+  const auto tokens = Prompt();
+  const BlockHashing how{.block_size = block_size};
+  std::vector<BlockHash> blocks(kTokens);
+  std::vector<SequenceHash> chain(kTokens);
+  const Report report(state, block_size);
+  for (auto _ : state) {
+    HashBlocks(tokens, how, blocks);
+    ChainHashes(blocks, chain);
+    benchmark::DoNotOptimize(chain.data());
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK(BM_HashAndChain)->Arg(16)->Arg(64);
+
+// One multimodal object in every block.
+void BM_HashBlocksMm(benchmark::State& state) {
+  const auto block_size = static_cast<std::size_t>(state.range(0));
+  const auto tokens = Prompt();
+  const BlockHashing how{.block_size = block_size};
+  std::vector<BlockMm> mm;
+  for (std::size_t i = 0; i < kTokens / block_size; ++i)
+    mm.push_back({i, i});
+  std::vector<BlockHash> out(kTokens);
+  const Report report(state, block_size);
+  for (auto _ : state) {
+    HashBlocks(tokens, how, mm, out);
+    benchmark::DoNotOptimize(out.data());
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK(BM_HashBlocksMm)->Arg(16)->Arg(64);
+
+void BM_Blake3(benchmark::State& state) {
+  const std::vector<std::byte> input(static_cast<std::size_t>(state.range(0)));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(Blake3Hash(input));
+  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) * state.range(0));
+}
+BENCHMARK(BM_Blake3)->Arg(200)->Arg(65536);
+
+}  // namespace
+}  // namespace kvr::hashing
+
+BENCHMARK_MAIN();

@@ -1,0 +1,229 @@
+// Readers beside writers of different ranks. Meant for the thread sanitizer as well.
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "index/block_tree.h"
+#include "index/index_script.h"
+#include "index/naive_index.h"
+
+namespace kvr::index {
+namespace {
+
+template <typename Index>
+class IndexConcurrency : public testing::Test {};
+
+using Indexes = testing::Types<NaiveIndex, BlockTree>;
+TYPED_TEST_SUITE(IndexConcurrency, Indexes);
+
+constexpr std::uint32_t kLength = 12;
+constexpr std::uint32_t kBranches = 4;
+
+// Chain `branch` shares its first half with all others.
+std::string Chain(std::uint64_t branch, std::uint64_t end) {
+  std::string text = "[";
+  for (std::uint64_t i = 0; i < end; ++i)
+    text += fmt::format("{},", i < kLength / 2 ? i + 1 : 100 * (branch + 1) + i);
+  return text + "]";
+}
+
+// One worker's history. It never stores more than `cap` blocks of a chain.
+std::vector<script::Op> History(std::uint64_t worker, std::uint64_t cap, std::uint64_t seed) {
+  Rng rng(seed);
+  std::string text;
+  for (int i = 0; i < 400; ++i) {
+    const std::uint64_t branch = rng.Below(kBranches);
+    const char* tier = rng.Below(3) == 0 ? "@host" : "";
+    const std::uint64_t dice = rng.Below(20);
+    if (dice < 11) {
+      text += fmt::format("S{}{}:{};", worker, tier, Chain(branch, 1 + rng.Below(cap)));
+    } else if (dice < 18) {
+      text += fmt::format("R{}{}:{}{{{}}};", worker, tier, Chain(branch, cap), rng.Below(cap));
+    } else if (dice < 19) {
+      text += fmt::format("C{};", worker);
+    } else {
+      text += fmt::format("RR{};", worker);
+    }
+  }
+  return script::Parse(text);
+}
+
+struct Writer {
+  Rank rank;
+  std::uint32_t cap = 0;
+  std::vector<script::Op> history;
+};
+
+void Play(PrefixIndex& index, const std::vector<script::Op>& history) {
+  RankSlot slot{};
+  bool known = false;
+  for (const script::Op& op : history) {
+    if (op.kind == script::Op::Kind::kRemoveRank) {
+      index.RemoveRank(op.rank);
+      known = false;
+      continue;
+    }
+    if (!known) slot = *index.AddRank(op.rank);
+    known = true;
+    index.Apply(slot, op.Event());
+  }
+}
+
+// Depths never pass what the rank ever stored while all run, and equal the model's afterwards.
+TYPED_TEST(IndexConcurrency, ReadersBesideWriters) {
+  TypeParam index{IndexOptions{}};
+  std::vector<Writer> writers;
+  for (std::uint32_t w = 0; w < 4; ++w) {
+    const std::uint32_t cap = kLength - 2 * w;
+    writers.push_back({Rank{WorkerId{w}, 0}, cap, History(w, cap, 17 + w)});
+  }
+  std::vector<std::vector<BlockHash>> queries;
+  for (std::uint32_t branch = 0; branch < kBranches; ++branch)
+    queries.push_back(script::Parse("Q" + Chain(branch, kLength))[0].query);
+
+  std::atomic<bool> done{false};
+  std::atomic<std::uint64_t> answers{0};
+  std::atomic<std::uint64_t> overcounts{0};
+  {
+    std::vector<std::jthread> readers;
+    for (int r = 0; r < 2; ++r) {
+      readers.emplace_back([&] {
+        OverlapScores scores;
+        // At least one round, however early the writers are done.
+        for (bool last = false; !last;) {
+          last = done;
+          for (const auto& query : queries) {
+            index.Match(query, {.device_holders = true}, scores);
+            for (const RankSlot slot : scores.scored()) {
+              const RankOverlap& overlap = scores.at(slot);
+              overcounts += overlap.depth() > writers[Raw(overlap.rank.worker)].cap;
+              ++answers;
+            }
+          }
+          index.Dump([&answers](const PlacementEvent& event) { answers += event.blocks.size(); });
+          answers += index.Stats().memberships;
+        }
+      });
+    }
+    {
+      std::vector<std::jthread> threads;
+      for (const Writer& writer : writers)
+        threads.emplace_back([&index, &writer] { Play(index, writer.history); });
+    }
+    done = true;
+  }
+  EXPECT_EQ(overcounts, 0u);
+  EXPECT_GT(answers, 0u);
+
+  NaiveIndex model{IndexOptions{}};
+  for (const Writer& writer : writers)
+    Play(model, writer.history);
+  for (const auto& query : queries) {
+    std::map<Rank, script::Answer> got;
+    std::map<Rank, script::Answer> expected;
+    OverlapScores scores;
+    index.Match(query, {}, scores);
+    for (const RankSlot slot : scores.scored())
+      got[scores.at(slot).rank] = {{scores.at(slot).blocks}, scores.at(slot).last};
+    model.Match(query, {}, scores);
+    for (const RankSlot slot : scores.scored())
+      expected[scores.at(slot).rank] = {{scores.at(slot).blocks}, scores.at(slot).last};
+    EXPECT_EQ(got, expected) << ToString(got) << ToString(expected);
+  }
+  EXPECT_EQ(index.Stats().memberships, model.Stats().memberships);
+}
+
+// A shared block that two ranks remove and store again is never lost, or left, for either.
+TYPED_TEST(IndexConcurrency, ASharedBlockSurvivesRemoveAndStoreRaces) {
+  TypeParam index{IndexOptions{}};
+  const auto ops = script::Parse("S0,1:[1]; R0,1:[1]{0}; Q[1]");
+  const RankSlot zero = *index.AddRank(ops[0].rank);
+  const RankSlot one = *index.AddRank(ops[1].rank);
+  {
+    const auto toggle = [&index](RankSlot slot, const script::Op& store, const script::Op& remove) {
+      for (int i = 0; i < 5'000; ++i) {
+        index.Apply(slot, remove.Event());
+        index.Apply(slot, store.Event());
+      }
+    };
+    std::jthread first([&] { toggle(zero, ops[0], ops[2]); });
+    std::jthread second([&] {
+      toggle(one, ops[1], ops[3]);
+      index.Apply(one, ops[3].Event());
+    });
+  }
+  OverlapScores scores;
+  index.Match(ops[4].query, {}, scores);
+  EXPECT_EQ(scores.at(zero).device(), 1u);
+  EXPECT_EQ(scores.at(one).device(), 0u);
+  EXPECT_EQ(index.Stats().memberships, 1u);
+}
+
+// Row 86: an idempotent store beside queries never disturbs another rank's answer.
+TYPED_TEST(IndexConcurrency, RepeatedStoresDisturbNobody) {
+  TypeParam index{IndexOptions{}};
+  const auto ops = script::Parse("S0,1:[1..3]; Q[1..3]");
+  const RankSlot zero = *index.AddRank(ops[0].rank);
+  const RankSlot one = *index.AddRank(ops[1].rank);
+  index.Apply(zero, ops[0].Event());
+  std::atomic<bool> done{false};
+  std::uint64_t wrong = 0;
+  {
+    std::jthread writer([&] {
+      for (int i = 0; i < 20'000; ++i)
+        index.Apply(one, ops[1].Event());
+      done = true;
+    });
+    OverlapScores scores;
+    for (bool last = false; !last;) {
+      last = done;
+      index.Match(ops[2].query, {}, scores);
+      const std::uint32_t other = scores.at(one).device();
+      wrong += scores.at(zero).device() != 3 || (other != 0 && other != 3);
+    }
+  }
+  EXPECT_EQ(wrong, 0u);
+}
+
+// A query that starts after RemoveRank does not report the rank, and its slot's next owner has
+// nothing of it.
+TYPED_TEST(IndexConcurrency, ARemovedRankIsGoneAtOnce) {
+  TypeParam index{IndexOptions{}};
+  const auto ops = script::Parse("S0,1:[1..3]; Q[1..3]");
+  std::uint64_t wrong = 0;
+  {
+    std::atomic<bool> done{false};
+    std::jthread other([&] {
+      while (!done)
+        Play(index, {ops[1]});
+    });
+    OverlapScores scores;
+    for (int i = 0; i < 500; ++i) {
+      const RankSlot slot = *index.AddRank(ops[0].rank);
+      index.Apply(slot, ops[0].Event());
+      index.Match(ops[2].query, {}, scores);
+      wrong += scores.at(slot).rank != ops[0].rank || scores.at(slot).device() != 3;
+      index.RemoveRank(ops[0].rank);
+      index.Match(ops[2].query, {}, scores);
+      for (const RankSlot scored : scores.scored())
+        wrong += scores.at(scored).rank == ops[0].rank;
+      const RankSlot heir = *index.AddRank(Rank{WorkerId{9}, 0});
+      index.Match(ops[2].query, {}, scores);
+      wrong += scores.at(heir).device() != 0;
+      index.RemoveRank(Rank{WorkerId{9}, 0});
+    }
+    done = true;
+  }
+  EXPECT_EQ(wrong, 0u);
+}
+
+}  // namespace
+}  // namespace kvr::index

@@ -1,0 +1,435 @@
+// Random histories against the reference model. A failure prints its seed and the history in the
+// notation of index_script.h, cut down to what still fails.
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "index/block_tree.h"
+#include "index/index_script.h"
+#include "index/naive_index.h"
+
+namespace kvr::index {
+namespace {
+
+struct Profile {
+  const char* name;
+  std::uint32_t workers = 3;
+  std::uint32_t dp_ranks = 2;
+  std::uint32_t chains = 24;
+  std::uint32_t length = 40;
+  bool tiers = false;
+  bool illegal = false;
+  bool own_names = false;
+  bool far_locals = false;  // same low bits, 0 and 2^64-1 among them
+  bool small_limits = false;
+};
+
+constexpr Profile kProfiles[] = {
+    {.name = "device"},
+    {.name = "tiers", .tiers = true},
+    {.name = "illegal", .tiers = true, .illegal = true},
+    {.name = "own_names", .tiers = true, .own_names = true},
+    {.name = "far_locals", .tiers = true, .far_locals = true},
+    {.name = "small_limits", .tiers = true, .illegal = true, .small_limits = true},
+    {.name = "many_ranks", .workers = 75, .chains = 12, .length = 12, .tiers = true},
+    {.name = "long_chains", .workers = 2, .dp_ranks = 1, .chains = 5, .length = 1'300},
+};
+
+// 200 over all profiles; fewer where the build is not optimised, to keep the suite quick.
+#ifdef NDEBUG
+constexpr std::uint64_t kSeeds = 28;
+#else
+constexpr std::uint64_t kSeeds = 4;
+#endif
+
+IndexOptions OptionsOf(const Profile& profile) {
+  IndexOptions options;
+  if (profile.small_limits) {
+    options.pending_blocks_max = 5;
+    options.remembered_names_max = 4;
+  }
+  return options;
+}
+
+// Writes one history: a statement an element.
+class Generator {
+ public:
+  Generator(const Profile& profile, std::uint64_t seed) : profile_(profile), rng_(seed) {
+    for (std::uint32_t i = 0; i < profile.chains; ++i) {
+      std::vector<std::string> chain;
+      if (i > 0 && OneIn(2)) {  // half share a prefix
+        const auto& other = chains_[rng_.Below(i)];
+        chain.assign(other.begin(), other.begin() + AsDiff(rng_.Below(other.size()) + 1));
+      }
+      const std::size_t length = 1 + rng_.Below(profile.length);
+      while (chain.size() < length)
+        chain.push_back(NewLocal());
+      chains_.push_back(std::move(chain));
+    }
+  }
+
+  [[nodiscard]] const std::vector<std::vector<std::string>>& chains() const { return chains_; }
+
+  std::vector<std::string> History(std::size_t updates) {
+    std::vector<std::string> history;
+    while (history.size() < updates) {
+      const std::uint64_t dice = rng_.Below(100);
+      if (profile_.illegal && OneIn(20)) {
+        Illegal(history);
+      } else if (dice < 40) {
+        Store(history);
+      } else if (dice < 52) {
+        Decode(history);
+      } else if (dice < 94) {
+        Remove(history);
+      } else if (dice < 97) {
+        history.push_back("C" + RankText());
+      } else if (dice < 99) {
+        history.push_back("RR" + RankText());
+      } else {
+        history.push_back(fmt::format("RW{}", rng_.Below(profile_.workers)));
+      }
+    }
+    return history;
+  }
+
+  // A live chain, now and then with one block replaced.
+  std::string Query() {
+    std::vector<std::string> chain = Pick();
+    if (OneIn(4)) chain[rng_.Below(chain.size())] = NewLocal();
+    return fmt::format("Q[{}]", fmt::join(chain, ","));
+  }
+
+ private:
+  static std::ptrdiff_t AsDiff(std::size_t n) { return static_cast<std::ptrdiff_t>(n); }
+  bool OneIn(std::uint64_t n) { return rng_.Below(n) == 0; }
+  const std::vector<std::string>& Pick() { return chains_[rng_.Below(chains_.size())]; }
+
+  std::string NewLocal() {
+    const std::uint64_t value = rng_.Below(8);
+    if (!profile_.far_locals) return std::to_string(value + 1);
+    if (value == 0) return "0";
+    if (value == 1) return "M";
+    return std::to_string(value << 40);
+  }
+
+  std::string RankText() {
+    const std::uint64_t worker = rng_.Below(profile_.workers);
+    const std::uint64_t dp_rank = rng_.Below(profile_.dp_ranks);
+    return dp_rank == 0 ? fmt::format("{}", worker) : fmt::format("{}.{}", worker, dp_rank);
+  }
+
+  std::string TierText() {
+    static constexpr const char* kTiers[] = {"", "", "", "@host", "@host", "@disk", "@ext"};
+    return profile_.tiers ? kTiers[rng_.Below(std::size(kTiers))] : "";
+  }
+
+  static std::string Span(const std::vector<std::string>& chain, std::size_t begin,
+                          std::size_t end) {
+    return fmt::format("[{}]",
+                       fmt::join(chain.begin() + AsDiff(begin), chain.begin() + AsDiff(end), ","));
+  }
+
+  void Store(std::vector<std::string>& history) {
+    const auto& chain = Pick();
+    const std::string who = (OneIn(8) ? "E" : "S") + RankText() + TierText();
+    const std::size_t end = 1 + rng_.Below(chain.size());
+    const std::size_t cut = rng_.Below(10) < 3 ? rng_.Below(end) : 0;
+    if (cut > 0) history.push_back(fmt::format("{}:{} !any", who, Span(chain, 0, cut)));
+    const std::string parent = cut > 0 ? Span(chain, 0, cut) + "+" : "";
+    history.push_back(fmt::format("{}:{}{} !any", who, parent, Span(chain, cut, end)));
+  }
+
+  // One more block behind a part of a chain, held or not.
+  void Decode(std::vector<std::string>& history) {
+    const auto& chain = Pick();
+    const std::size_t at = rng_.Below(chain.size());
+    const std::string parent = at > 0 ? Span(chain, 0, at) + "+" : "";
+    const std::string who = RankText() + TierText();
+    if (profile_.tiers && OneIn(2)) {
+      history.push_back(fmt::format("H{}:{}{{{}}} !any", who, Span(chain, 0, at + 1), at));
+    } else {
+      history.push_back(fmt::format("S{}:{}{} !any", who, parent, Span(chain, at, at + 1)));
+    }
+  }
+
+  void Remove(std::vector<std::string>& history) {
+    const auto& chain = Pick();
+    const std::uint64_t dice = rng_.Below(100);
+    std::size_t begin = rng_.Below(chain.size());
+    std::size_t end = chain.size();
+    if (dice >= 35 && dice < 50) {  // a head run
+      end = begin + 1;
+      begin = 0;
+    } else if (dice >= 50 && dice < 70) {  // one in the middle
+      end = begin + 1;
+    }
+    std::vector<std::size_t> positions;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (dice < 70 || OneIn(2)) positions.push_back(i);
+    }
+    if (OneIn(3)) {
+      std::reverse(positions.begin(), positions.end());
+    } else if (OneIn(2)) {
+      for (std::size_t i = positions.size(); i > 1; --i)
+        std::swap(positions[i - 1], positions[rng_.Below(i)]);
+    }
+    const std::string tier = TierText();
+    history.push_back(fmt::format("R{}{}:{}{{{}}} !any", RankText(), tier,
+                                  Span(chain, 0, chain.size()), fmt::join(positions, ",")));
+  }
+
+  void Illegal(std::vector<std::string>& history) {
+    const auto& chain = Pick();
+    const std::string all = Span(chain, 0, chain.size());
+    const std::string who = RankText() + TierText();
+    const std::uint64_t odd = rng_.Below(6);  // names that several blocks share
+    switch (rng_.Below(7)) {
+      case 0:
+        history.push_back(fmt::format("S{}:^{}+{} !any", who, odd, all));
+        break;
+      case 1:
+        history.push_back(fmt::format("R{}:[]{{^{}}} !any", who, odd));
+        break;
+      case 2:
+        history.push_back(fmt::format("R{}:{}{{0,0,^{}}} !any", who, all, odd));
+        break;
+      case 3:
+        history.push_back(fmt::format("S{0}:^{1}+[1/{1}] !any", who, odd));
+        break;
+      case 4:
+        history.push_back(fmt::format("S{}:{}+[1/{},2] !any", who, all, odd));
+        break;
+      case 5:
+        history.push_back(fmt::format("S{}:{}+[] !any", who, all));
+        break;
+      default:
+        history.push_back(fmt::format("H{}:[]{{^{}}} !any", who, odd));
+        break;
+    }
+  }
+
+  const Profile& profile_;
+  Rng rng_;
+  std::vector<std::vector<std::string>> chains_;
+};
+
+std::vector<script::Op> ParseAll(const std::vector<std::string>& history, bool own_names) {
+  std::string text = own_names ? "V" : "";
+  for (const std::string& statement : history)
+    text += ";" + statement;
+  return script::Parse(text);
+}
+
+// What goes wrong in this history, or nothing. Queries compare the whole answer.
+std::string Difference(const std::vector<std::string>& history, const Profile& profile) {
+  const IndexOptions options = OptionsOf(profile);
+  script::Player tree(std::make_unique<BlockTree>(options));
+  script::Player model(std::make_unique<NaiveIndex>(options));
+  for (const script::Op& op : ParseAll(history, profile.own_names)) {
+    if (op.updates()) {
+      const std::string status = tree.Update(op);
+      const std::string expected = model.Update(op);
+      if (status != expected)
+        return fmt::format("{}: status {}, expected {}", op.text, status, expected);
+    } else {
+      const script::Answers answers = tree.Query(op.query);
+      const script::Answers expected = model.Query(op.query);
+      if (answers != expected)
+        return fmt::format("{}: {}, expected {}", op.text, ToString(answers), ToString(expected));
+    }
+  }
+  const IndexStats stats = tree.index().Stats();
+  const IndexStats expected = model.index().Stats();
+  if (stats.nodes != expected.nodes || stats.memberships != expected.memberships ||
+      stats.pending_blocks != expected.pending_blocks ||
+      stats.pending_dropped != expected.pending_dropped ||
+      stats.name_conflicts != expected.name_conflicts)
+    return "the counts differ";
+  if (tree.SortedDump() != model.SortedDump()) return "the dumps differ";
+  return "";
+}
+
+// Drops ever smaller parts of the history for as long as it still fails.
+std::vector<std::string> Shrunk(std::vector<std::string> history, const Profile& profile) {
+  for (std::size_t part = history.size() / 2; part > 0; part /= 2) {
+    for (std::size_t at = 0; at < history.size();) {
+      std::vector<std::string> shorter = history;
+      const auto from = shorter.begin() + static_cast<std::ptrdiff_t>(at);
+      shorter.erase(from, from + static_cast<std::ptrdiff_t>(std::min(part, history.size() - at)));
+      if (Difference(shorter, profile).empty()) {
+        at += part;
+      } else {
+        history = std::move(shorter);
+      }
+    }
+  }
+  return history;
+}
+
+// KVR_TEST_SEEDS and KVR_TEST_FIRST_SEED widen a run or repeat one seed.
+std::uint64_t FromEnvironment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+class Differential : public testing::TestWithParam<Profile> {
+ protected:
+  template <typename F>
+  static void ForEachSeed(std::uint64_t seeds, F&& f) {
+    seeds = FromEnvironment("KVR_TEST_SEEDS", seeds);
+    const std::uint64_t first = FromEnvironment("KVR_TEST_FIRST_SEED", 1);
+    for (std::uint64_t seed = first; seed < first + seeds && !HasFailure(); ++seed)
+      f(seed);
+  }
+};
+
+TEST_P(Differential, AnswersLikeTheModel) {
+  const Profile& profile = GetParam();
+  const bool is_long = profile.length > 1'000;
+  const std::size_t updates = is_long ? 100 : 2'000;
+  ForEachSeed(is_long ? 4 : kSeeds, [&](std::uint64_t seed) {
+    Generator generator(profile, seed);
+    std::vector<std::string> history;
+    for (std::string& update : generator.History(updates)) {
+      history.push_back(std::move(update));
+      history.push_back(generator.Query());
+    }
+    if (Difference(history, profile).empty()) return;
+    history = Shrunk(std::move(history), profile);
+    ADD_FAILURE() << "profile " << profile.name << ", seed " << seed << "\n"
+                  << (profile.own_names ? "V; " : "") << fmt::format("{}", fmt::join(history, "; "))
+                  << "\n"
+                  << Difference(history, profile);
+  });
+}
+
+// Everything that has to come to the same index, however it was announced.
+struct Variant {
+  const char* name;
+  bool one_by_one = false;  // a store of n blocks as n stores
+  bool twice = false;       // each update again
+  bool removals_reversed = false;
+  bool other_slots = false;  // ranks registered in another order
+};
+
+script::Player PlayVariant(const std::vector<script::Op>& ops, const Variant& variant,
+                           const IndexOptions& options) {
+  script::Player player(std::make_unique<BlockTree>(options));
+  if (variant.other_slots) {
+    for (std::size_t i = ops.size(); i-- > 0;) {
+      if (ops[i].kind != script::Op::Kind::kClear) continue;
+      player.Update(ops[i]);  // clearing nothing gives the rank its slot
+    }
+  }
+  for (script::Op op : ops) {
+    if (variant.removals_reversed) std::reverse(op.removed.begin(), op.removed.end());
+    if (variant.one_by_one && op.kind == script::Op::Kind::kStore && op.blocks.size() > 1) {
+      const std::vector<PlacedBlock> blocks = op.blocks;
+      for (const PlacedBlock& block : blocks) {
+        op.blocks = {block};
+        player.Update(op);
+        op.parent = block.engine;
+      }
+      continue;
+    }
+    player.Update(op);
+    if (variant.twice) player.Update(op);
+  }
+  return player;
+}
+
+TEST_P(Differential, SameStateHoweverAnnounced) {
+  const Profile& profile = GetParam();
+  if (profile.illegal) return;  // shared names make order and repetition matter
+  static constexpr Variant kVariants[] = {{.name = "one by one", .one_by_one = true},
+                                          {.name = "twice", .twice = true},
+                                          {.name = "reversed", .removals_reversed = true},
+                                          {.name = "other slots", .other_slots = true}};
+  const IndexOptions options = OptionsOf(profile);
+  ForEachSeed(5, [&](std::uint64_t seed) {
+    Generator generator(profile, seed);
+    const auto history = generator.History(profile.length > 1'000 ? 50 : 500);
+    const auto ops = ParseAll(history, profile.own_names);
+    const script::Player plain = PlayVariant(ops, {}, options);
+    for (const Variant& variant : kVariants) {
+      const script::Player player = PlayVariant(ops, variant, options);
+      EXPECT_EQ(player.SortedDump(), plain.SortedDump()) << variant.name << ", seed " << seed;
+      EXPECT_EQ(player.index().Stats().memberships, plain.index().Stats().memberships)
+          << variant.name << ", seed " << seed;
+    }
+  });
+}
+
+TEST_P(Differential, DumpRestoresTheAnswersInAnyOrder) {
+  const Profile& profile = GetParam();
+  ForEachSeed(10, [&](std::uint64_t seed) {
+    Generator generator(profile, seed);
+    Rng rng(seed);
+    script::Player player(std::make_unique<BlockTree>(OptionsOf(profile)));
+    for (const auto& op :
+         ParseAll(generator.History(profile.length > 1'000 ? 50 : 300), profile.own_names))
+      player.Update(op);
+    const script::Player copy = player.Restored(std::make_unique<BlockTree>(IndexOptions{}));
+
+    struct Copied {
+      PlacementEvent event;
+      std::vector<PlacedBlock> blocks;
+    };
+    std::vector<Copied> events;
+    player.index().Dump([&events](const PlacementEvent& event) {
+      events.push_back({event, {event.blocks.begin(), event.blocks.end()}});
+    });
+    script::Player shuffled(std::make_unique<BlockTree>(IndexOptions{}));
+    while (!events.empty()) {
+      std::swap(events.back(), events[rng.Below(events.size())]);
+      events.back().event.blocks = events.back().blocks;
+      shuffled.Apply(events.back().event);
+      events.pop_back();
+    }
+    EXPECT_EQ(copy.SortedDump(), player.SortedDump()) << "seed " << seed;
+    if (!profile.illegal) {
+      EXPECT_EQ(shuffled.SortedDump(), player.SortedDump()) << "seed " << seed;
+    }
+    for (int i = 0; i < 50; ++i) {
+      const auto query = script::Parse(generator.Query())[0].query;
+      EXPECT_EQ(copy.Query(query), player.Query(query)) << "seed " << seed;
+    }
+  });
+}
+
+TEST_P(Differential, NothingIsLeftWhenAllRanksAreGone) {
+  const Profile& profile = GetParam();
+  ForEachSeed(10, [&](std::uint64_t seed) {
+    Generator generator(profile, seed);
+    script::Player player(std::make_unique<BlockTree>(OptionsOf(profile)));
+    const std::uint64_t before = player.index().Stats().bytes;
+    for (const auto& op :
+         ParseAll(generator.History(profile.length > 1'000 ? 50 : 500), profile.own_names))
+      player.Update(op);
+    while (!player.slots().empty()) {
+      script::Op op;
+      op.kind = script::Op::Kind::kRemoveRank;
+      op.rank = player.slots().begin()->first;
+      EXPECT_EQ(player.Update(op), "ok");
+    }
+    const IndexStats stats = player.index().Stats();
+    EXPECT_EQ(stats.nodes + stats.idle_nodes + stats.memberships + stats.pending_blocks, 0u)
+        << "seed " << seed;
+    // What stays is empty tables.
+    EXPECT_LT(stats.bytes, before + 64'000) << "seed " << seed;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Profiles, Differential, testing::ValuesIn(kProfiles),
+                         [](const auto& profile) { return profile.param.name; });
+
+}  // namespace
+}  // namespace kvr::index
