@@ -83,7 +83,13 @@ void RankStream::OnLive(const net::Frames& frames, Nanos now) {
 }
 
 void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now) {
-  OnLinkUp(now);  // a message proves the link, whether or not the transport said so
+  if (link_ == Link::kNever) OnLinkUp(now);  // a message proves the link
+  if (link_ == Link::kDown && has_replay_) {
+    // A leftover of the lost connection. Whatever does not simply go on is fetched after the next
+    // one.
+    if (next_ == sequence) ApplyNext(sequence, payload, false);
+    return;
+  }
   const Digest digest = MessageDigest(payload);
   if (newest_ && sequence <= *newest_ && HandleOld(sequence, digest, payload, now)) return;
   if (!newest_ && next_ && sequence < *next_ && !Blocking() && last_digest_) {
@@ -234,6 +240,7 @@ void RankStream::StartOver(bool keep_parked, Nanos now) {
   } else if (!parked_.empty()) {
     newest_ = parked_.rbegin()->first;
   }
+  join_at_end_ = keep_parked;
   if (has_replay_ && link_ == Link::kUp) Begin(Purpose::kRebuild, now);
 }
 

@@ -207,6 +207,9 @@ class RankStream {
   // A replayed copy was as undecodable as the live one: no use asking for the next one.
   bool undecodable_confirmed_ = false;
   bool confirm_wanted_ = false;
+  // The parked messages may begin with some that the old engine left in the transport: the replay
+  // is waited for to its end, so that its copies win.
+  bool join_at_end_ = false;
   Nanos replay_deadline_{0};  // of the silence, or of the pause before the next attempt
   std::optional<Nanos> confirm_at_;
   std::optional<Nanos> heal_at_;

@@ -45,7 +45,7 @@ void RankStream::OnReplay(const net::Frames& frames, Nanos now) {
   std::uint64_t sequence = 0;
   if (parts < 3 || !frames[0].empty()) {
     AttemptFailed("an answer has no delimiter or too few frames", now);
-  } else if (replay_broken_ && purpose_ == Purpose::kConfirm && loss_ != StateReason::kNone) {
+  } else if (purpose_ == Purpose::kConfirm && loss_ == StateReason::kReplayFailed) {
     // It answers again, whatever it says: what was lost may still be in its ring.
     replay_broken_ = false;
     Begin(Purpose::kRebuild, now);
@@ -158,7 +158,7 @@ void RankStream::HandleReplayEnd(Nanos now) {
 void RankStream::FinishWhenJoined(Nanos now) {
   const bool answered =
       purpose_ == Purpose::kFill || (purpose_ == Purpose::kRebuild && answers_ > 0);
-  if (answered && next_ && !parked_.empty() && parked_.begin()->first <= *next_) {
+  if (answered && !join_at_end_ && next_ && !parked_.empty() && parked_.begin()->first <= *next_) {
     FinishReplay(now);
   }
 }
@@ -168,6 +168,9 @@ void RankStream::FinishReplay(Nanos now) {
   StopReplay();
   if (confirm_wanted_) confirm_at_ = now + options_.confirm_after;
   confirm_wanted_ = false;
+  join_at_end_ = false;
+  // The endpoint works, so what it failed to give earlier is worth asking for again.
+  if (loss_ == StateReason::kReplayFailed) heal_at_ = now + options_.heal_interval;
   DrainParked(now);
 }
 

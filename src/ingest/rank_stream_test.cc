@@ -658,6 +658,7 @@ TEST(RankStream, AFirstLiveMessageFarBelowTheReplayedOnesIsVerified) {
     } else {
       s.End();
       s.AnswerRange(0, 2);
+      s.End();
       EXPECT_THAT(s.Take(),
                   ElementsAre("clear", "ask 0", "apply 0", "apply 1", "apply 2", "apply 3"));
     }
@@ -732,7 +733,28 @@ TEST(RankStream, ARestartThatPassedTheOldMarkIsSeenByTheBytes) {
   EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0"));
   for (std::uint64_t i = 0; i < 9; ++i)
     s.Answer(i, "new");
+  s.End();
   EXPECT_EQ(s.Take().back(), "apply 9:new9") << "what was parked is the new engine's";
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, LeftoversOfTheOldEngineAreNotTakenForTheNewOnes) {
+  Stream s(true);
+  s.Start(5);
+  s.Disconnect();
+  s.Live(7, "old7");  // still in the transport
+  EXPECT_THAT(s.Take(), IsEmpty());
+  s.Connect();
+  s.Live(8, "old8");
+  s.Live(10, "new10");
+  s.Answer(5, "new5");
+  s.Take();
+  for (std::uint64_t i = 0; i < 10; ++i)
+    s.Answer(i, "new");
+  s.End();
+  const auto actions = s.Take();
+  EXPECT_THAT(actions, testing::Not(testing::Contains("apply 8:old8")));
+  EXPECT_EQ(actions.back(), "apply 10:new10");
   EXPECT_EQ(s.State(), "exact none");
 }
 

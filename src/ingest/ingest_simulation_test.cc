@@ -1,0 +1,393 @@
+// An engine, a faulty network and one source in virtual time. Each seed is one history of drops,
+// duplicates, reordering, link losses, restarts, short rings and broken replays; afterwards the
+// network is healed and the index is compared with what the engine really holds.
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "index/index_set.h"
+#include "ingest/message.h"
+#include "ingest/source.h"
+#include "ingest/test_engine.h"
+
+namespace kvr::ingest {
+namespace {
+
+using Message = std::vector<std::vector<std::byte>>;
+
+std::vector<std::byte> Bytes(std::span<const std::byte> bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+std::vector<std::byte> Number(std::uint64_t sequence) {
+  std::vector<std::byte> frame(8);
+  WriteSequence(sequence, std::span<std::byte, 8>(frame.data(), 8));
+  return frame;
+}
+
+// What a socket shares with the engine's side of it.
+struct Pipe {
+  std::deque<Message> messages;
+  std::deque<net::LinkEvent> links;
+  std::deque<std::uint64_t> requests;  // of a dealer: first message asked for
+};
+
+class FakeSocket final : public net::EventSocket {
+ public:
+  explicit FakeSocket(std::shared_ptr<Pipe> pipe) : pipe_(std::move(pipe)) {}
+
+  bool Receive(net::Frames& frames) override {
+    frames.Clear();
+    if (pipe_->messages.empty()) return false;
+    for (const auto& part : pipe_->messages.front())
+      frames.Add() = part;
+    pipe_->messages.pop_front();
+    return true;
+  }
+  bool Send(std::span<const std::span<const std::byte>> parts) override {
+    std::uint64_t from = 0;
+    if (parts.size() == 2 && parts[0].empty() && ReadSequence(parts[1], from)) {
+      pipe_->requests.push_back(from);
+    }
+    return true;
+  }
+  bool NextLinkEvent(net::LinkEvent& event) override {
+    if (pipe_->links.empty()) return false;
+    event = pipe_->links.front();
+    pipe_->links.pop_front();
+    return true;
+  }
+
+ private:
+  std::shared_ptr<Pipe> pipe_;
+};
+
+class FakePoller final : public net::EventPoller {
+ public:
+  Result<std::unique_ptr<net::EventSocket>> Subscribe(const std::string&,
+                                                      const std::string&) override {
+    return std::unique_ptr<net::EventSocket>(std::make_unique<FakeSocket>(live));
+  }
+  Result<std::unique_ptr<net::EventSocket>> Dealer(const std::string&) override {
+    replay = std::make_shared<Pipe>();  // the socket before it, and what it was sent, is gone
+    return std::unique_ptr<net::EventSocket>(std::make_unique<FakeSocket>(replay));
+  }
+  void Wait(Nanos) override {}
+  void Wake() override {}
+
+  std::shared_ptr<Pipe> live = std::make_shared<Pipe>();
+  std::shared_ptr<Pipe> replay = std::make_shared<Pipe>();
+};
+
+struct Scenario {
+  bool has_replay = true;
+  bool clear_on_loss = false;
+  std::size_t ring_max = 0;
+  bool burns_numbers = false;  // a batch that is neither sent nor kept
+  bool keeps_numbers = false;  // some restarts go on with the old numbers
+};
+
+constexpr Rank kRank{WorkerId{1}, 0};
+constexpr Rank kOther{WorkerId{2}, 0};
+
+class Simulation {
+ public:
+  Simulation(std::uint64_t seed, const Scenario& scenario)
+      : rng_(seed), scenario_(scenario), topic_(rng_.Below(2) == 0) {
+    index_ = *indexes_.GetOrCreate({"m", "default"}, kTestBlockSize);
+    for (const Rank rank : {kRank, kOther})
+      targets_[rank] = {index_, *index_->index->AddRank(rank),
+                        std::make_shared<fleet::RankHealth>()};
+    TestEngine other(kOther, 77);
+    other.Store(0);
+    Feed(other);
+    RankStream::Options options;
+    options.clear_on_loss = scenario.clear_on_loss;
+    options.parked_messages_max = 8;
+    SourceSpec spec;
+    spec.rank = kRank;
+    spec.source.endpoint = "tcp://engine:1";
+    if (scenario.has_replay) spec.source.replay_endpoint = "tcp://engine:2";
+    source_ = *Source::Open(std::move(spec), targets_[kRank].health, options, poller_, targets_,
+                            metrics_, clock_);
+  }
+
+  void Run() {
+    for (int step = 0; step < 120; ++step) {
+      Step();
+      if (rng_.Below(3) != 0) source_->Turn(1 + rng_.Below(8));
+      clock_.Advance(Millis{static_cast<std::int64_t>(rng_.Below(4) == 0 ? rng_.Below(3'000) : 5)});
+    }
+    Heal();
+  }
+
+  // Blocks of the source's rank according to the index, and in truth.
+  std::set<HeldBlock> indexed() const {
+    std::set<HeldBlock> held;
+    for (const HeldBlock& block : HeldIn(*index_->index)) {
+      if (std::get<0>(block) == kRank) held.insert(block);
+    }
+    return held;
+  }
+  const std::set<HeldBlock>& truth() const { return engine_.held(); }
+  std::size_t other_blocks() const {
+    return index_->index->StatsOf(targets_.at(kOther).slot).blocks[0];
+  }
+  const fleet::RankHealth& health() const { return *targets_.at(kRank).health; }
+  const StreamStats& stats() const { return source_->stream().stats(); }
+
+ private:
+  struct Kept {
+    std::uint64_t sequence;
+    std::vector<std::byte> payload;
+  };
+
+  void Step() {
+    const std::uint64_t what = rng_.Below(100);
+    if (what < 55) {
+      Act();
+      PublishFaulty();
+    } else if (what < 60) {
+      SetLink(!up_);
+    } else if (what < 63) {
+      RestartEngine();
+    } else if (what < 66) {
+      silent_ = !silent_;
+    } else if (what < 68 && poller_.live->messages.size() > 1) {
+      auto& queue = poller_.live->messages;
+      const std::size_t i = rng_.Below(queue.size() - 1);
+      std::swap(queue[i], queue[i + 1]);
+    } else if (what < 72) {
+      subscribed_ = up_;
+    } else {
+      AnswerRequests(rng_.Below(4) == 0);
+    }
+  }
+
+  // The engine stores and evicts, tails of chains first.
+  void Act() {
+    const std::uint64_t events = 1 + rng_.Below(3);
+    for (std::uint64_t i = 0; i < events; ++i) {
+      const std::uint64_t what = rng_.Below(10);
+      if (what < 6 || chain_.empty()) {
+        const bool root = chain_.empty() || rng_.Below(4) == 0;
+        if (root) chain_.clear();
+        chain_.push_back(engine_.Store(root ? 0 : chain_.back()));
+      } else if (what < 8) {
+        engine_.Remove(chain_.back());
+        chain_.pop_back();
+      } else if (what < 9) {
+        const std::uint64_t hash = engine_.Store(0, Tier::kHostPinned);
+        if (rng_.Below(2) == 0) engine_.Remove(hash, Tier::kHostPinned);
+      } else if (rng_.Below(4) == 0) {
+        engine_.ClearAll();
+        chain_.clear();
+      }
+    }
+  }
+
+  void PublishFaulty() {
+    const auto payload = Bytes(engine_.Flush());
+    const std::uint64_t sequence = next_++;
+    if (scenario_.burns_numbers && rng_.Below(20) == 0) return;
+    Keep(sequence, payload);
+    if (!up_ || !subscribed_ || rng_.Below(10) == 0) return;
+    const int copies = rng_.Below(12) == 0 ? 2 : 1;
+    for (int i = 0; i < copies; ++i)
+      poller_.live->messages.push_back({{}, Number(sequence), payload});
+  }
+  void Keep(std::uint64_t sequence, const std::vector<std::byte>& payload) {
+    if (scenario_.ring_max == 0) return;
+    if (ring_.size() >= scenario_.ring_max) ring_.pop_front();
+    ring_.push_back({sequence, payload});
+  }
+
+  void SetLink(bool up) {
+    if (up == up_) return;
+    up_ = up;
+    subscribed_ = up && rng_.Below(2) == 0;  // else the subscription arrives later
+    poller_.live->links.push_back(up ? net::LinkEvent::kConnected : net::LinkEvent::kDisconnected);
+    // The transport hands on what arrived before a link ended; here it may be lost with it.
+    if (!up && rng_.Below(2) == 0) poller_.live->messages.clear();
+    if (!up) source_->Turn(1'000);
+  }
+
+  void RestartEngine() {
+    SetLink(false);
+    const bool reset = !scenario_.keeps_numbers || rng_.Below(3) != 0;
+    engine_ = TestEngine(kRank, ++incarnation_);
+    chain_.clear();
+    ring_.clear();
+    if (reset) next_ = 0;
+    for (std::uint64_t i = rng_.Below(12); i > 0; --i) {
+      Act();
+      Keep(next_++, Bytes(engine_.Flush()));
+    }
+  }
+
+  void AnswerRequests(bool break_off) {
+    const auto pipe = poller_.replay;
+    while (!pipe->requests.empty()) {
+      const std::uint64_t from = pipe->requests.front();
+      pipe->requests.pop_front();
+      if (silent_ || !up_) continue;
+      for (const Kept& kept : ring_) {
+        if (kept.sequence < from) continue;
+        if (break_off && rng_.Below(6) == 0) return;
+        Reply(*pipe, Number(kept.sequence), kept.payload);
+      }
+      Reply(*pipe, Number(kEndSequence), {});
+    }
+  }
+  void Reply(Pipe& pipe, std::vector<std::byte> number, std::vector<std::byte> payload) {
+    Message message{{}, std::move(number), std::move(payload)};
+    if (topic_) message.insert(message.begin() + 1, std::vector<std::byte>{});
+    pipe.messages.push_back(std::move(message));
+  }
+
+  // No faults any more: what can be repaired has to be.
+  void Heal() {
+    silent_ = false;
+    SetLink(true);
+    subscribed_ = true;
+    for (int round = 0; round < 100; ++round) {
+      if (round % 16 == 0) {
+        Act();
+        const auto payload = Bytes(engine_.Flush());
+        Keep(next_, payload);
+        poller_.live->messages.push_back({{}, Number(next_++), payload});
+      }
+      source_->Turn(1'000);
+      AnswerRequests(false);
+      source_->Turn(1'000);
+      clock_.Advance(Millis{1'200});
+    }
+  }
+
+  void Feed(TestEngine& engine) {
+    placement::TranslatorOptions options;
+    options.rank = kOther;
+    options.block_size = kTestBlockSize;
+    placement::EventTranslator translator(options);
+    placement::PlacementBatch batch;
+    ASSERT_TRUE(translator.Translate(engine.Flush(), batch));
+    for (const PlacementEvent& event : batch.events)
+      index_->index->Apply(targets_[kOther].slot, event);
+  }
+
+  Rng rng_;
+  const Scenario scenario_;
+  const bool topic_;
+  ManualClock clock_;
+  metrics::Registry registry_;
+  IngestMetrics metrics_{registry_, false};
+  index::IndexSet indexes_{index::IndexOptions{}};
+  std::shared_ptr<index::PartitionIndex> index_;
+  Targets targets_;
+  FakePoller poller_;
+
+  TestEngine engine_{kRank};
+  std::uint64_t incarnation_ = 0;
+  std::vector<std::uint64_t> chain_;
+  std::uint64_t next_ = 0;
+  std::deque<Kept> ring_;
+  bool up_ = false;
+  bool subscribed_ = false;
+  bool silent_ = false;
+
+  std::unique_ptr<Source> source_;  // last: it uses the others
+};
+
+bool Allowed(const Scenario& scenario, fleet::RankHealth::Status status) {
+  if (status.state == RankState::kExact) return true;
+  if (status.state != RankState::kDegraded) return false;
+  switch (status.reason) {
+    case StateReason::kHistoryGone:
+      return scenario.has_replay && (scenario.ring_max < 1'000 || scenario.keeps_numbers);
+    case StateReason::kGapUnrepaired:
+      return !scenario.has_replay || scenario.burns_numbers;
+    case StateReason::kNoReplayEndpoint:
+      return !scenario.has_replay;
+    default:
+      return false;
+  }
+}
+
+struct Totals {
+  std::uint64_t exact = 0;
+  std::uint64_t restarts = 0;
+  std::uint64_t gaps = 0;
+  std::uint64_t replays = 0;
+  std::uint64_t overcounted = 0;
+};
+
+Totals RunSeeds(const Scenario& scenario, std::uint64_t seeds, bool may_overcount) {
+  Totals totals;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    Simulation run(seed, scenario);
+    run.Run();
+    const auto status = run.health().status();
+    const auto indexed = run.indexed();
+    const bool covered =
+        std::includes(run.truth().begin(), run.truth().end(), indexed.begin(), indexed.end());
+    const std::string what = fmt::format("seed {}: {} {} ({})", seed, RankStateName(status.state),
+                                         StateReasonName(status.reason), run.health().detail());
+    EXPECT_TRUE(Allowed(scenario, status)) << what;
+    EXPECT_TRUE(covered || (may_overcount && status.state != RankState::kExact))
+        << what << ": the index claims blocks the engine does not hold";
+    if (status.state == RankState::kExact) {
+      EXPECT_EQ(indexed, run.truth()) << what;
+      ++totals.exact;
+    }
+    EXPECT_EQ(run.other_blocks(), 1u) << what << ": another rank changed";
+    totals.restarts += run.stats().restarts;
+    totals.gaps += run.stats().gaps;
+    totals.replays += run.stats().replays_completed;
+    totals.overcounted += covered ? 0 : 1;
+    if (testing::Test::HasFailure()) break;
+  }
+  return totals;
+}
+
+TEST(IngestSimulation, WithReplayEveryHistoryEndsExact) {
+  const Totals totals = RunSeeds({.ring_max = 100'000}, 1'000, false);
+  EXPECT_EQ(totals.exact, 1'000u);
+  // The faults have to have happened for this to mean anything.
+  EXPECT_GT(totals.restarts, 1'000u);
+  EXPECT_GT(totals.gaps, 400u);
+  EXPECT_GT(totals.replays, 2'000u);
+}
+
+TEST(IngestSimulation, RestartsThatKeepTheirNumbersAreRecognised) {
+  RunSeeds({.ring_max = 100'000, .keeps_numbers = true}, 500, false);
+}
+
+TEST(IngestSimulation, WithAShortRingTheRankIsExactOrSaysWhatIsGoneAndNeverOvercounts) {
+  const Totals totals = RunSeeds({.ring_max = 6}, 1'000, false);
+  EXPECT_GT(totals.exact, 0u);
+  EXPECT_LT(totals.exact, 1'000u);
+}
+
+TEST(IngestSimulation, WithBurnedNumbersAndClearOnLossTheIndexNeverOvercounts) {
+  const Scenario scenario{
+      .clear_on_loss = true, .ring_max = 50, .burns_numbers = true, .keeps_numbers = true};
+  const Totals totals = RunSeeds(scenario, 500, false);
+  EXPECT_LT(totals.exact, 500u);
+}
+
+TEST(IngestSimulation, WithoutReplayAndClearOnLossTheIndexNeverOvercounts) {
+  RunSeeds({.has_replay = false, .clear_on_loss = true}, 500, false);
+}
+
+TEST(IngestSimulation, WithoutReplayAnInexactRankIsNeverCalledExact) {
+  RunSeeds({.has_replay = false}, 500, true);
+}
+
+}  // namespace
+}  // namespace kvr::ingest
