@@ -109,7 +109,10 @@ net::Task<TokenProvider::Answer> TokenProvider::Ask(const net::Url& engine, cons
   Answer answer;
   if (!response) {
     answer.missing = WhyFailed(response.error());
-    answer.try_another = answer.missing != NoTokens::kBadAnswer;
+    // A cancelled request says nothing about the engine.
+    answer.try_another = answer.missing != NoTokens::kBadAnswer &&
+                         response.error().code != ErrorCode::kCancelled &&
+                         response.error().code != ErrorCode::kClientGone;
     co_return answer;
   }
   if (response->status != 200) {
