@@ -1,0 +1,133 @@
+#include "service/gateway/dispatcher.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "model/ids.h"
+
+namespace kvr::service {
+namespace {
+
+constexpr std::string_view kRankHeader = "X-data-parallel-rank";
+
+bool IsWorthAnother(int status) {
+  return status == 429 || status == 502 || status == 503;
+}
+
+// What a request that no rank could be chosen for is told.
+DispatchFailure FromRouting(const Error& error, std::string_view model) {
+  DispatchFailure failure{openai::FromError(error), Outcome::kRefused};
+  if (error.code == ErrorCode::kNotFound) {
+    failure.error.code = "model_not_found";
+    failure.error.param = "model";
+    failure.error.message =
+        fmt::format("no worker serves the model `{}`; GET /v1/models lists what is served", model);
+  } else if (error.code == ErrorCode::kOverloaded) {
+    failure.outcome = Outcome::kShed;
+  } else if (failure.error.status >= 500) {
+    failure.outcome = Outcome::kNoEngine;
+  }
+  return failure;
+}
+
+// What a request is told whose engines all failed; `error` is the last one's.
+DispatchFailure FromEngine(const Error& error) {
+  if (IsCancel(error)) return {openai::FromError(error), Outcome::kClientGone};
+  if (error.code == ErrorCode::kTimeout) {
+    return {openai::FromError({ErrorCode::kTimeout, "the engine did not answer in time"}),
+            Outcome::kEngineTimeout};
+  }
+  if (error.code == ErrorCode::kUnavailable) {
+    return {openai::FromError({ErrorCode::kUnavailable, "no engine can be reached"}),
+            Outcome::kNoEngine};
+  }
+  return {openai::FromError({ErrorCode::kUpstream, "the engine gave no answer"}),
+          Outcome::kEngineFailed};
+}
+
+}  // namespace
+
+net::Task<Result<Dispatched, DispatchFailure>> Dispatcher::Send(routing::RouteRequest route,
+                                                                net::HttpRequest& request,
+                                                                RequestRecord& record) {
+  using Answer = Result<Dispatched, DispatchFailure>;
+  Excluded excluded;
+  excluded.ranks = cooldown_.PausedRanks(*catalog_.snapshot());
+  excluded.paused = excluded.ranks.size();
+  std::optional<Dispatched> refused;  // the last answer that was worth another try
+  std::optional<Error> failed;
+  std::optional<RetryReason> why;
+  for (std::size_t attempt = 1; attempt <= attempts_max_; ++attempt) {
+    auto decision = Choose(route, excluded);
+    record.EndStage(Stage::kRoute);
+    if (!decision) {
+      if (refused || failed) break;
+      co_return tl::unexpected<DispatchFailure>(FromRouting(decision.error(), route.model_name));
+    }
+    if (why) record.Retry(*why);
+    const Rank rank = decision->rank;
+    auto stream = co_await Open(*decision, request);
+    record.EndStage(Stage::kConnect);
+    if (!stream) {
+      failed = std::move(stream).error();
+      if (failed->code == ErrorCode::kTimeout || IsCancel(*failed)) break;
+      const bool unreachable = failed->code == ErrorCode::kUnavailable;
+      if (unreachable) cooldown_.Failed(rank.worker);
+      why = unreachable ? RetryReason::kUnreachable : RetryReason::kBroke;
+      Exclude(rank, true, excluded);
+      continue;
+    }
+    cooldown_.Answered(rank.worker);
+    const int status = (*stream)->status();
+    Dispatched answer{*std::move(decision), *std::move(stream), attempt};
+    if (!IsWorthAnother(status)) co_return Answer(std::move(answer));
+    // The engine does not work on it, so it costs nothing.
+    answer.decision.booking.Free();
+    refused = std::move(answer);
+    why = RetryReason::kStatus;
+    Exclude(rank, status != 429, excluded);
+  }
+  if (refused && !(failed && IsCancel(*failed))) co_return Answer(*std::move(refused));
+  co_return tl::unexpected<DispatchFailure>(FromEngine(*failed));
+}
+
+Result<routing::Decision> Dispatcher::Choose(routing::RouteRequest route, Excluded& excluded) {
+  route.constraints.excluded = excluded.ranks;
+  auto decision = router_.Route(route);
+  if (decision || decision.error().code != ErrorCode::kUnavailable || excluded.paused == 0) {
+    return decision;
+  }
+  // Better an engine that failed a moment ago than none.
+  excluded.ranks.erase(excluded.ranks.begin(),
+                       excluded.ranks.begin() + static_cast<std::ptrdiff_t>(excluded.paused));
+  excluded.paused = 0;
+  route.constraints.excluded = excluded.ranks;
+  return router_.Route(route);
+}
+
+net::Task<Result<std::unique_ptr<net::HttpStream>>> Dispatcher::Open(
+    const routing::Decision& decision, net::HttpRequest& request) {
+  using Answer = Result<std::unique_ptr<net::HttpStream>>;
+  const auto url = net::ParseUrl(decision.endpoint);
+  if (!url) co_return Answer(Fail(ErrorCode::kUnavailable, url.error().message));
+  request.headers.Remove(kRankHeader);
+  if (decision.send_dp_rank) {
+    request.headers.Add(kRankHeader, std::to_string(decision.rank.dp_rank));
+  }
+  auto stream = co_await client_.Open(*url, request);
+  co_return stream;
+}
+
+void Dispatcher::Exclude(Rank rank, bool whole_worker, Excluded& excluded) const {
+  if (!whole_worker) {
+    excluded.ranks.push_back(rank);
+    return;
+  }
+  const auto ranks = RanksOf(*catalog_.snapshot(), rank.worker);
+  excluded.ranks.insert(excluded.ranks.end(), ranks.begin(), ranks.end());
+}
+
+}  // namespace kvr::service

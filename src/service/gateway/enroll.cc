@@ -1,0 +1,51 @@
+#include "service/gateway/enroll.h"
+
+#include <memory>
+#include <utility>
+
+namespace kvr::service {
+namespace {
+
+ingest::SourceSpec SourceOf(const fleet::Worker& worker, const fleet::RankEntry& entry,
+                            bool takes_sharers) {
+  ingest::SourceSpec source;
+  source.rank = entry.rank;
+  source.source = *entry.events;
+  if (!takes_sharers) return source;
+  for (const auto& other : worker.ranks) {
+    if (!other.events) source.sharers.push_back({other.rank.dp_rank, other.health});
+  }
+  return source;
+}
+
+Result<void> Follow(const fleet::Worker& worker, bool share_stream,
+                    const std::shared_ptr<index::PartitionIndex>& index, ingest::Ingest& ingest) {
+  bool takes_sharers = share_stream;
+  for (const auto& entry : worker.ranks) {
+    if (!entry.events) continue;
+    KVR_TRY_VOID(ingest.Add(SourceOf(worker, entry, std::exchange(takes_sharers, false)), index,
+                            entry.health));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> Enroll(fleet::WorkerSpec spec, bool share_stream, fleet::Catalog& catalog,
+                    index::IndexSet& indexes, ingest::Ingest& ingest) {
+  const WorkerId id = spec.id;
+  const Partition partition = spec.partition;
+  KVR_TRY(const auto index, indexes.GetOrCreate(partition, spec.block_size));
+  KVR_TRY_VOID(catalog.Add(std::move(spec)));
+  const auto fleet = catalog.snapshot();
+  const fleet::Worker* worker = fleet->Find(id);
+  const auto followed = Follow(*worker, share_stream, index, ingest);
+  if (!followed) {
+    for (const auto& entry : worker->ranks)
+      ingest.Remove(entry.rank);
+    catalog.Remove(id);
+  }
+  return followed;
+}
+
+}  // namespace kvr::service

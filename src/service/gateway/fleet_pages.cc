@@ -1,0 +1,185 @@
+#include "service/gateway/fleet_pages.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/json_writer.h"
+#include "model/rank_state.h"
+
+namespace kvr::service {
+namespace {
+
+using LoadByRank = std::map<Rank, routing::RankLoad>;
+
+void WriteModel(std::string_view id, std::string_view parent, JsonWriter& json) {
+  json.BeginObject();
+  json.Field("id", id);
+  json.Field("object", "model");
+  json.Field("created", 0);
+  json.Field("owned_by", "kvroute");
+  json.Field("root", id);
+  json.Key("parent");
+  if (parent.empty()) {
+    json.Null();
+  } else {
+    json.Value(parent);
+  }
+  json.EndObject();
+}
+
+void WriteBlocks(const index::RankStats& stats, JsonWriter& json) {
+  json.Key("blocks");
+  json.BeginObject();
+  for (std::size_t tier = 0; tier < kTierCount; ++tier)
+    json.Field(kTierNames[tier], stats.blocks[tier]);
+  json.Field("pending", stats.pending_blocks);
+  json.EndObject();
+}
+
+void WriteRank(const fleet::RankEntry& entry, const LoadByRank& loads,
+               const index::PartitionIndex* index, JsonWriter& json) {
+  const fleet::RankHealth& health = *entry.health;
+  const auto status = health.status();
+  json.BeginObject();
+  json.Field("dp_rank", entry.rank.dp_rank);
+  json.Field("state", RankStateName(status.state));
+  json.Field("reason", StateReasonName(status.reason));
+  json.Field("detail", std::string_view(health.detail()));
+  json.Field("connected", health.connected());
+  json.Key("watermark");
+  if (const auto watermark = health.watermark()) {
+    json.Value(*watermark);
+  } else {
+    json.Null();
+  }
+  const auto load = loads.find(entry.rank);
+  const routing::RankLoad idle{entry.rank, 0, 0, 0};
+  const routing::RankLoad& now = load == loads.end() ? idle : load->second;
+  json.Field("active_requests", now.active_requests);
+  json.Field("active_prefill_tokens", now.active_prefill_tokens);
+  json.Field("active_blocks", now.active_blocks);
+  index::RankStats stats;
+  if (index != nullptr && entry.events) {
+    // A rank with an event source has a slot; asking for it again makes none.
+    if (const auto slot = index->index->AddRank(entry.rank)) stats = index->index->StatsOf(*slot);
+  }
+  WriteBlocks(stats, json);
+  json.EndObject();
+}
+
+net::HttpResponse Ok(std::string body) {
+  return net::JsonResponse(200, std::move(body));
+}
+
+}  // namespace
+
+net::Task<void> RespondWith(net::HttpExchange& exchange, net::HttpResponse response) {
+  const auto sent = co_await exchange.Respond(std::move(response));
+  static_cast<void>(sent);
+}
+
+void FleetPages::AddRoutes(net::HttpServer& server) {
+  server.Route("GET", "/v1/models",
+               [this](net::HttpExchange& exchange) { return RespondWith(exchange, Models()); });
+  server.Route("GET", "/workers",
+               [this](net::HttpExchange& exchange) { return RespondWith(exchange, Workers()); });
+  server.Route("GET", "/ready",
+               [this](net::HttpExchange& exchange) { return RespondWith(exchange, Ready()); });
+  server.Route("GET", "/health", [](net::HttpExchange& exchange) {
+    return RespondWith(exchange, Ok(R"({"status":"ok"})"));
+  });
+}
+
+net::HttpResponse FleetPages::Models() const {
+  const auto fleet = catalog_.snapshot();
+  std::map<std::string_view, std::string_view> models;  // → parent
+  for (const auto& [partition, workers] : fleet->partitions) {
+    if (!workers.empty()) models.emplace(partition.model_name, "");
+  }
+  for (const auto& [adapter, model] : options_.adapters) {
+    if (models.contains(model)) models.emplace(adapter, model);
+  }
+  std::string body;
+  JsonWriter json(body);
+  json.BeginObject();
+  json.Field("object", "list");
+  json.Key("data");
+  json.BeginArray();
+  for (const auto& [id, parent] : models)
+    WriteModel(id, parent, json);
+  json.EndArray();
+  json.EndObject();
+  return Ok(std::move(body));
+}
+
+net::HttpResponse FleetPages::Workers() const {
+  const auto fleet = catalog_.snapshot();
+  LoadByRank loads;
+  std::map<Partition, std::shared_ptr<index::PartitionIndex>> indexes;
+  for (const auto& [partition, workers] : fleet->partitions) {
+    for (const auto& load : router_.Loads(partition))
+      loads.emplace(load.rank, load);
+    indexes.emplace(partition, indexes_.Find(partition));
+  }
+  std::string body;
+  JsonWriter json(body);
+  json.BeginObject();
+  json.Key("workers");
+  json.BeginArray();
+  for (const auto& worker : fleet->workers) {
+    const fleet::WorkerSpec& spec = worker->spec;
+    json.BeginObject();
+    json.Field("id", Raw(spec.id));
+    json.Field("model", std::string_view(spec.partition.model_name));
+    json.Field("routing_group", std::string_view(spec.partition.routing_group));
+    json.Field("url", std::string_view(spec.url));
+    json.Field("block_size", spec.block_size);
+    json.Field("paused", cooldown_.IsPaused(spec.id));
+    json.Key("ranks");
+    json.BeginArray();
+    for (const auto& entry : worker->ranks)
+      WriteRank(entry, loads, indexes[spec.partition].get(), json);
+    json.EndArray();
+    json.EndObject();
+  }
+  json.EndArray();
+  json.EndObject();
+  return Ok(std::move(body));
+}
+
+net::HttpResponse FleetPages::Ready() const {
+  const auto fleet = catalog_.snapshot();
+  std::size_t reachable = 0;
+  std::size_t exact = 0;
+  for (const auto& worker : fleet->workers) {
+    if (!cooldown_.IsPaused(worker->spec.id)) ++reachable;
+    for (const auto& entry : worker->ranks) {
+      if (entry.health->status().state == RankState::kExact) ++exact;
+    }
+  }
+  std::vector<std::string> reasons;
+  if (fleet->workers.empty()) {
+    reasons.emplace_back("no worker is configured");
+  } else if (reachable == 0) {
+    reasons.emplace_back("no engine could be reached when it was last tried");
+  }
+  if (options_.require_exact && exact == 0) {
+    reasons.emplace_back("no rank is exact, and require_exact asks for one; see /workers");
+  }
+  std::string body;
+  JsonWriter json(body);
+  json.BeginObject();
+  json.Field("ready", reasons.empty());
+  json.Key("reasons");
+  json.BeginArray();
+  for (const auto& reason : reasons)
+    json.Value(std::string_view(reason));
+  json.EndArray();
+  json.EndObject();
+  return net::JsonResponse(reasons.empty() ? 200 : 503, std::move(body));
+}
+
+}  // namespace kvr::service

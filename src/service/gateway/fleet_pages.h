@@ -1,0 +1,46 @@
+// What the gateway tells about the fleet: /v1/models, /workers, /health, /ready.
+#pragma once
+
+#include <string>
+
+#include "fleet/catalog.h"
+#include "index/index_set.h"
+#include "net/http_server.h"
+#include "net/task.h"
+#include "routing/router.h"
+#include "service/gateway/engine_cooldown.h"
+#include "service/gateway/gateway_options.h"
+
+namespace kvr::service {
+
+// Answers with `response`; a client that is gone is nobody's error.
+net::Task<void> RespondWith(net::HttpExchange& exchange, net::HttpResponse response);
+
+// Thread-safe; reads only.
+class FleetPages {
+ public:
+  // All must outlive the pages.
+  FleetPages(const fleet::Catalog& catalog, const index::IndexSet& indexes,
+             const routing::Router& router, const EngineCooldown& cooldown,
+             const GatewayOptions& options)
+      : catalog_(catalog),
+        indexes_(indexes),
+        router_(router),
+        cooldown_(cooldown),
+        options_(options) {}
+
+  void AddRoutes(net::HttpServer& server);
+
+ private:
+  [[nodiscard]] net::HttpResponse Models() const;
+  [[nodiscard]] net::HttpResponse Workers() const;
+  [[nodiscard]] net::HttpResponse Ready() const;
+
+  const fleet::Catalog& catalog_;
+  const index::IndexSet& indexes_;
+  const routing::Router& router_;
+  const EngineCooldown& cooldown_;
+  const GatewayOptions& options_;
+};
+
+}  // namespace kvr::service

@@ -1,0 +1,260 @@
+#include "service/gateway/gateway.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/rng.h"
+#include "service/gateway/forwarding.h"
+#include "service/gateway/relay.h"
+
+namespace kvr::service {
+namespace {
+
+using openai::ApiError;
+
+constexpr std::string_view kRequestIdHeader = "X-Request-Id";
+constexpr std::string_view kGroupHeader = "x-kvroute-routing-group";
+// Bytes of body a prompt token is taken for when its ids are not known: English text has about
+// four characters a token. It sizes the load, nothing else.
+constexpr std::uint64_t kBytesPerToken = 4;
+constexpr std::size_t kEnginesToAsk = 8;
+
+ApiError UnsupportedMedia() {
+  ApiError error = openai::FromError(
+      {ErrorCode::kUnsupportedMedia, "the body must be JSON: send Content-Type: application/json"});
+  return error;
+}
+
+ApiError UnknownModel(std::string_view model) {
+  return {
+      404, "invalid_request_error", "model_not_found",
+      fmt::format("no worker serves the model `{}`; GET /v1/models lists what is served", model),
+      "model"};
+}
+
+ApiError TooManyRequests(std::size_t in_flight_max) {
+  return openai::FromError(
+      {ErrorCode::kOverloaded,
+       fmt::format("{} requests are being answered, more are not taken; retry later",
+                   in_flight_max)});
+}
+
+// Errors that the server finds by itself, in OpenAI's shape.
+net::HttpResponse ServerError(int status, std::string_view code, std::string_view message) {
+  ApiError error;
+  error.status = status;
+  error.type = status >= 500 ? "server_error" : "invalid_request_error";
+  error.code = code;
+  error.message = message;
+  return net::JsonResponse(status, openai::ErrorBody(error));
+}
+
+std::string TokensHeader(const tokens::Tokens& tokens) {
+  std::string text(tokens::kTokenSourceNames[static_cast<std::size_t>(tokens.source)]);
+  if (tokens.source == tokens::TokenSource::kNone) {
+    text += "; reason=";
+    text += tokens::kNoTokensNames[static_cast<std::size_t>(tokens.missing)];
+  }
+  if (tokens.approximate) text += "; approximate";
+  return text;
+}
+
+// The decision, for the client to see.
+void AddDecision(const Dispatched& answer, const tokens::Tokens& tokens,
+                 net::HttpHeaders& headers) {
+  const routing::Decision& decision = answer.decision;
+  headers.Set("x-kvroute-worker", std::to_string(Raw(decision.rank.worker)));
+  headers.Set("x-kvroute-dp-rank", std::to_string(decision.rank.dp_rank));
+  headers.Set("x-kvroute-predicted-cached-tokens",
+              std::to_string(decision.predicted_cached_tokens));
+  headers.Set("x-kvroute-policy", sched::PolicyName(decision.policy));
+  headers.Set("x-kvroute-cache-view", tokens.source == tokens::TokenSource::kNone
+                                          ? "no_tokens"
+                                          : routing::CacheViewName(decision.cache_view));
+  headers.Set("x-kvroute-tokens", TokensHeader(tokens));
+  headers.Set("x-kvroute-attempts", std::to_string(answer.attempts));
+}
+
+}  // namespace
+
+// One of the places for requests in flight; `taken` is false when there was none.
+class Gateway::Slot {
+ public:
+  Slot(std::atomic<std::size_t>& count, std::size_t max)
+      : count_(count), taken_(count.fetch_add(1) < max) {}
+  ~Slot() { count_.fetch_sub(1); }
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+
+  [[nodiscard]] bool taken() const { return taken_; }
+
+ private:
+  std::atomic<std::size_t>& count_;
+  const bool taken_;
+};
+
+Gateway::Gateway(const Parts& parts, const GatewayOptions& options,
+                 const tokens::TokenProvider::Options& tokens, std::uint64_t id_seed)
+    : parts_(parts),
+      options_(options),
+      metrics_(parts.registry),
+      cooldown_({options.cooldown_first, options.cooldown_max}, parts.clock),
+      dispatcher_(parts.router, parts.catalog, parts.client, cooldown_, options.attempts_max),
+      tokens_(parts.client, parts.clock, tokens),
+      pages_(parts.catalog, parts.indexes, parts.router, cooldown_, options_),
+      id_seed_(id_seed),
+      collector_(parts.registry.AddCollector([this](metrics::SampleSink& sink) {
+        const auto cache = tokens_.cache_stats();
+        sink.AddGauge("kvr_tokens_cache_entries", "Prompts whose token ids are remembered", {},
+                      static_cast<double>(cache.entries));
+        sink.AddGauge("kvr_tokens_cache_bytes", "Memory of the remembered token ids", {},
+                      static_cast<double>(cache.bytes));
+        sink.AddCounter("kvr_tokens_cache_hits_total", "Prompts found in the token cache", {},
+                        static_cast<double>(cache.hits));
+        sink.AddCounter("kvr_tokens_cache_misses_total", "Prompts not found in the token cache", {},
+                        static_cast<double>(cache.misses));
+        sink.AddCounter("kvr_tokens_cache_evicted_total",
+                        "Prompts that gave way in the token cache", {},
+                        static_cast<double>(cache.evicted));
+      })) {}
+
+void Gateway::AddRoutes(net::HttpServer& server) {
+  server.SetErrorWriter(ServerError);
+  for (const openai::Api api : {openai::Api::kCompletions, openai::Api::kChat}) {
+    server.Route(
+        "POST", std::string(openai::ApiPath(api)),
+        [this, api](net::HttpExchange& exchange) { return Complete(api, exchange); },
+        options_.body_bytes_max);
+  }
+  pages_.AddRoutes(server);
+  server.Route("GET", "/metrics", [this](net::HttpExchange& exchange) {
+    net::HttpResponse response;
+    parts_.registry.WriteText(response.body);
+    response.headers.Add("Content-Type", metrics::kTextContentType);
+    return RespondWith(exchange, std::move(response));
+  });
+}
+
+net::Task<void> Gateway::Complete(openai::Api api, net::HttpExchange& exchange) {
+  RequestRecord record(metrics_, api, parts_.clock);
+  const Slot slot(in_flight_, options_.in_flight_max);
+  if (!slot.taken()) {
+    record.EndAs(Outcome::kShed);
+    const ApiError error = TooManyRequests(options_.in_flight_max);
+    co_await Refuse(exchange, error);
+    co_return;
+  }
+  co_await Serve(api, exchange, record);
+}
+
+net::Task<void> Gateway::Serve(openai::Api api, net::HttpExchange& exchange,
+                               RequestRecord& record) {
+  net::HttpRequest& incoming = exchange.request();
+  const auto content_type = incoming.headers.Find("Content-Type");
+  if (content_type && !IsMediaType(*content_type, "application/json")) {
+    record.EndAs(Outcome::kRefused);
+    const ApiError error = UnsupportedMedia();
+    co_await Refuse(exchange, error);
+    co_return;
+  }
+  const auto request = openai::ParseRequest(api, incoming.body, options_.request);
+  record.EndStage(Stage::kParse);
+  if (!request) {
+    record.EndAs(Outcome::kRefused);
+    co_await Refuse(exchange, request.error());
+    co_return;
+  }
+
+  const auto adapter = options_.adapters.find(request->model);
+  const bool is_adapter = adapter != options_.adapters.end();
+  const Partition partition{is_adapter ? adapter->second : request->model,
+                            std::string(incoming.headers.Find(kGroupHeader).value_or("default"))};
+  if (parts_.catalog.snapshot()->In(partition).empty()) {
+    record.EndAs(Outcome::kRefused);
+    const ApiError error = UnknownModel(request->model);
+    co_await Refuse(exchange, error);
+    co_return;
+  }
+
+  const std::vector<net::Url> engines = EnginesToAsk(*request, partition);
+  const tokens::Tokens tokens = co_await tokens_.Get(*request, incoming.body, engines);
+  record.EndStage(Stage::kTokens);
+  record.TokensFrom(tokens);
+
+  routing::RouteRequest route;
+  route.model_name = partition.model_name;
+  route.routing_group = partition.routing_group;
+  route.tokens = tokens.ids;
+  if (is_adapter) route.lora_name = request->model;
+  route.cache_salt = request->cache_salt;
+  if (tokens.ids.empty()) {
+    route.isl_tokens = std::max<std::uint64_t>(1, incoming.body.size() / kBytesPerToken);
+  }
+
+  net::HttpRequest outgoing;
+  outgoing.method = incoming.method;
+  outgoing.target = incoming.target;
+  outgoing.headers = HeadersForEngine(incoming.headers);
+  outgoing.body = std::move(incoming.body);
+  if (!outgoing.headers.Find(kRequestIdHeader)) {
+    outgoing.headers.Add(kRequestIdHeader, NextRequestId());
+  }
+
+  auto answer = co_await dispatcher_.Send(route, outgoing, record);
+  if (!answer) {
+    record.EndAs(answer.error().outcome);
+    co_await Refuse(exchange, answer.error().error);
+    co_return;
+  }
+  outgoing.body = {};  // an answer may take minutes; nobody needs the prompt any more
+
+  net::HttpHeaders headers = HeadersForClient(answer->stream->headers());
+  AddDecision(*answer, tokens, headers);
+  if (!headers.Find(kRequestIdHeader)) {
+    headers.Add(kRequestIdHeader, *outgoing.headers.Find(kRequestIdHeader));
+  }
+  Relay relay(exchange, *answer, record, options_);
+  const auto usage = co_await relay.Run(headers);
+  if (!relay.complete()) co_return;
+  if (!usage) {
+    record.Unreported();
+    co_return;
+  }
+  record.Used(*usage, answer->decision.predicted_cached_tokens);
+  if (usage->cached_tokens) parts_.router.ReportActual(answer->decision, *usage->cached_tokens);
+}
+
+net::Task<void> Gateway::Refuse(net::HttpExchange& exchange, const ApiError& error) {
+  net::HttpResponse response = net::JsonResponse(error.status, openai::ErrorBody(error));
+  if (error.status == 429 || error.status == 503) {
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(options_.retry_after);
+    response.headers.Set("Retry-After", std::to_string(seconds.count()));
+  }
+  const auto sent = co_await exchange.Respond(std::move(response));
+  static_cast<void>(sent);  // the outcome is counted as what it is, seen or not
+}
+
+std::vector<net::Url> Gateway::EnginesToAsk(const openai::Request& request,
+                                            const Partition& partition) {
+  std::vector<net::Url> engines;
+  if (request.form == openai::PromptForm::kTokens) return engines;
+  const auto fleet = parts_.catalog.snapshot();
+  const auto workers = fleet->In(partition);
+  // Relaxed: only the spread over engines depends on it.
+  const std::size_t first = turn_.fetch_add(1, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < std::min(workers.size(), kEnginesToAsk); ++i) {
+    const auto url = net::ParseUrl(workers[(first + i) % workers.size()]->spec.url);
+    if (url) engines.push_back(*url);
+  }
+  return engines;
+}
+
+std::string Gateway::NextRequestId() {
+  Rng rng(id_seed_ + next_id_.fetch_add(1, std::memory_order_relaxed));
+  return fmt::format("kvr-{:016x}{:016x}", rng(), rng());
+}
+
+}  // namespace kvr::service

@@ -1,0 +1,83 @@
+// The OpenAI-compatible front: every request goes to the rank with the best balance of cache and
+// load, and the answer comes back as the engine wrote it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "fleet/catalog.h"
+#include "index/index_set.h"
+#include "metrics/registry.h"
+#include "net/http_client.h"
+#include "net/http_server.h"
+#include "net/task.h"
+#include "openai/api_error.h"
+#include "openai/request.h"
+#include "routing/router.h"
+#include "service/gateway/dispatcher.h"
+#include "service/gateway/engine_cooldown.h"
+#include "service/gateway/fleet_pages.h"
+#include "service/gateway/gateway_metrics.h"
+#include "service/gateway/gateway_options.h"
+#include "tokens/token_provider.h"
+
+namespace kvr::service {
+
+// Routes: POST /v1/completions, POST /v1/chat/completions, GET /v1/models, /workers, /health,
+// /ready, /metrics.
+//
+// Every answer to a completion names its worker, rank, policy, predicted cached tokens and how far
+// the prediction can be trusted in x-kvroute-* headers. Errors have OpenAI's shape. Thread-safe:
+// handlers run on all I/O threads and share nothing but the objects below.
+class Gateway {
+ public:
+  struct Parts {
+    routing::Router& router;
+    const fleet::Catalog& catalog;
+    const index::IndexSet& indexes;
+    net::HttpClient& client;
+    const Clock& clock;
+    metrics::Registry& registry;
+  };
+
+  // `options` is valid. Everything in `parts` must outlive the gateway; the gateway must outlive
+  // the server its routes were added to. `id_seed` makes request ids differ between processes.
+  Gateway(const Parts& parts, const GatewayOptions& options,
+          const tokens::TokenProvider::Options& tokens, std::uint64_t id_seed);
+  Gateway(const Gateway&) = delete;
+  Gateway& operator=(const Gateway&) = delete;
+
+  // Before the server starts.
+  void AddRoutes(net::HttpServer& server);
+
+  [[nodiscard]] std::size_t in_flight() const { return in_flight_.load(); }
+
+ private:
+  class Slot;
+
+  net::Task<void> Complete(openai::Api api, net::HttpExchange& exchange);
+  net::Task<void> Serve(openai::Api api, net::HttpExchange& exchange, RequestRecord& record);
+  net::Task<void> Refuse(net::HttpExchange& exchange, const openai::ApiError& error);
+  // Engines that may be asked for the tokens of `request`: a few of the partition, others each
+  // time.
+  std::vector<net::Url> EnginesToAsk(const openai::Request& request, const Partition& partition);
+  std::string NextRequestId();
+
+  const Parts parts_;
+  const GatewayOptions options_;
+  GatewayMetrics metrics_;
+  EngineCooldown cooldown_;
+  Dispatcher dispatcher_;
+  tokens::TokenProvider tokens_;
+  FleetPages pages_;
+  const std::uint64_t id_seed_;
+  std::atomic<std::uint64_t> next_id_{0};
+  std::atomic<std::size_t> turn_{0};
+  std::atomic<std::size_t> in_flight_{0};
+  metrics::Registry::Collector collector_;  // last: stops before what it reads goes
+};
+
+}  // namespace kvr::service
