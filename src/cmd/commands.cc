@@ -1,5 +1,6 @@
 #include "cmd/command.h"
 #include "cmd/decode_command.h"
+#include "cmd/gateway_command.h"
 #include "cmd/hash_command.h"
 #include "cmd/mock_command.h"
 
@@ -8,6 +9,7 @@ namespace kvr::cmd {
 const std::vector<const Command*>& Commands() {
   static const std::vector<const Command*> commands = {
       &kDecodeCommand,
+      &kGatewayCommand,
       &kHashCommand,
       &kMockCommand,
   };

@@ -1,0 +1,166 @@
+#include "cmd/gateway_command.h"
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "base/log.h"
+#include "cmd/gateway_config.h"
+#include "cmd/parse_words.h"
+#include "cmd/server_main.h"
+#include "config/option_table.h"
+#include "fleet/catalog.h"
+#include "index/index_set.h"
+#include "ingest/ingest.h"
+#include "metrics/registry.h"
+#include "net/event_socket.h"
+#include "net/http_client.h"
+#include "net/http_server.h"
+#include "net/io_runtime.h"
+#include "routing/router.h"
+#include "service/gateway/enroll.h"
+#include "service/gateway/gateway.h"
+
+namespace kvr::cmd {
+namespace {
+
+constexpr std::string_view kName = "kvroute gateway";
+constexpr Nanos kSweepInterval = std::chrono::seconds(5);
+
+std::uint64_t RandomSeed() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32) | device();
+}
+
+net::Task<void> SweepUntilCancelled(routing::Router& router) {
+  for (;;) {
+    const bool slept = co_await net::Sleep(kSweepInterval);
+    if (!slept) co_return;
+    router.Sweep();
+  }
+}
+
+// All parts of a running gateway. Built from the bottom up, taken down in reverse.
+class Node {
+ public:
+  explicit Node(const GatewayConfig& config)
+      : config_(config),
+        runtime_({config.io_threads, "io"}),
+        transport_(net::MakeZmqTransport({})),
+        indexes_(config.index),
+        ingest_(*transport_, clock_, registry_, config.ingest),
+        router_(catalog_, indexes_, clock_, registry_, config.router),
+        client_(runtime_, config.client),
+        gateway_({router_, catalog_, indexes_, client_, clock_, registry_}, config.gateway,
+                 config.tokens, RandomSeed()),
+        server_(runtime_, registry_, config.server) {}
+  ~Node() { Stop(); }
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  Result<void> Start() {
+    for (const WorkerConfig& worker : config_.workers) {
+      KVR_TRY_VOID(service::Enroll(worker.spec, worker.share_stream, catalog_, indexes_, ingest_));
+    }
+    gateway_.AddRoutes(server_);
+    runtime_.Spawn([this] { return SweepUntilCancelled(router_); });
+    return server_.Start();
+  }
+
+  [[nodiscard]] std::string address_port() const { return server_.address_port(); }
+
+  // Idempotent.
+  void Stop() {
+    server_.Stop(config_.drain);
+    ingest_.Stop();
+    runtime_.Stop();
+  }
+
+ private:
+  const GatewayConfig& config_;
+  SystemClock clock_;
+  metrics::Registry registry_;
+  net::IoRuntime runtime_;
+  std::unique_ptr<net::EventTransport> transport_;
+  fleet::Catalog catalog_;
+  index::IndexSet indexes_;
+  ingest::Ingest ingest_;
+  routing::Router router_;
+  net::HttpClient client_;
+  service::Gateway gateway_;
+  net::HttpServer server_;
+};
+
+// The exit code when the command ends here; nothing when `config` is complete.
+std::optional<int> ReadConfig(const std::vector<std::string>& words, GatewayConfig& config) {
+  config::OptionTable table;
+  config.Bind(table);
+  CLI::App app("Routes OpenAI requests to the engine that holds their prefix in its KV cache.",
+               std::string(kName));
+  std::string file;
+  std::vector<std::string> workers;
+  app.add_option("--config", file, "YAML file: the sections below and a list `workers`");
+  app.add_option("--worker", workers,
+                 "id=1,url=http://HOST:8000,model=NAME,block-size=16,events=tcp://HOST:5557,"
+                 "replay=tcp://HOST:5657[,dp-size=2][,routing-group=G][,topic=T]; repeatable")
+      ->allow_extra_args(false);
+  table.AddFlags(app);
+  if (const auto code = ParseWords(app, words)) return code;
+
+  auto loaded = table.Load(file, config::KvrEnvironment());
+  if (!loaded) return UsageError(kName, loaded.error().message);
+  auto listed = ReadWorkers(table.Subtree("workers"));
+  if (!listed) return UsageError(kName, listed.error().message);
+  config.workers = *std::move(listed);
+  for (const std::string& text : workers) {
+    auto worker = ReadWorkerFlag(text);
+    if (!worker) return UsageError(kName, worker.error().message);
+    config.workers.push_back(*std::move(worker));
+  }
+  if (const auto finished = config.Finish(); !finished) {
+    return UsageError(kName, finished.error().message);
+  }
+  if (config.workers.empty()) {
+    return UsageError(kName, "no workers; list them in --config or give --worker");
+  }
+  SetLogLevel(config.log_level);
+  KVR_INFO("configuration {}", table.EffectiveJson());
+  return std::nullopt;
+}
+
+int Run(const std::vector<std::string>& words) {
+  GatewayConfig config;
+  if (const auto code = ReadConfig(words, config)) return *code;
+  config.index.hash_seed = RandomSeed();
+  config.tokens.cache.hash_seed = RandomSeed();
+
+  StopSignals signals;
+  Node node(config);
+  if (const auto started = node.Start(); !started) {
+    const Error& error = started.error();
+    std::fprintf(stderr, "%.*s: %s\n", static_cast<int>(kName.size()), kName.data(),
+                 error.message.c_str());
+    return ExitCode(error.code);
+  }
+  AnnounceListener("gateway", node.address_port());
+  const int signal = signals.Wait();
+  KVR_INFO("signal {}: draining", signal);
+  node.Stop();
+  return 0;
+}
+
+}  // namespace
+
+const Command kGatewayCommand = {"gateway", "OpenAI-compatible proxy that routes by cache and load",
+                                 Run};
+
+}  // namespace kvr::cmd

@@ -1,0 +1,186 @@
+#include "cmd/worker_config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "net/event_socket.h"
+#include "net/http.h"
+
+namespace kvr::cmd {
+namespace {
+
+using config::Node;
+
+constexpr std::uint32_t kRanksMax = 4'096;
+
+// "tcp://host:5557" with `rank` added to the port.
+std::optional<std::string> WithRank(const std::string& endpoint, std::uint32_t rank) {
+  const std::size_t colon = endpoint.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  std::uint64_t port = 0;
+  const char* first = endpoint.data() + colon + 1;
+  const char* last = endpoint.data() + endpoint.size();
+  const auto [end, error] = std::from_chars(first, last, port);
+  if (error != std::errc() || end != last || port + rank > 65'535) return std::nullopt;
+  return endpoint.substr(0, colon + 1) + std::to_string(port + rank);
+}
+
+// One endpoint a rank, in the order of the ranks; fewer than ranks when the stream is shared.
+Result<std::vector<std::string>> ReadEndpoints(const Node* node,
+                                               const std::vector<std::uint32_t>& ranks) {
+  std::vector<std::string> endpoints;
+  if (node == nullptr) return endpoints;
+  if (node->kind == Node::Kind::kList) {
+    KVR_TRY(endpoints, config::AsStrings(*node));
+    if (endpoints.size() != ranks.size() && endpoints.size() != 1) {
+      return config::FailAt(*node, fmt::format("names {} endpoints for {} ranks; give one a rank, "
+                                               "one that they share, or no list",
+                                               endpoints.size(), ranks.size()));
+    }
+  } else {
+    KVR_TRY(const std::string first, config::AsString(*node));
+    for (const std::uint32_t rank : ranks) {
+      // Only a rank beyond 0 needs a port that can be added to.
+      const auto endpoint = rank == 0 ? first : WithRank(first, rank);
+      if (!endpoint) {
+        return config::FailAt(*node, fmt::format("`{}` has no port to which rank {} can be added; "
+                                                 "list the endpoints",
+                                                 first, rank));
+      }
+      endpoints.push_back(*endpoint);
+    }
+  }
+  for (const auto& endpoint : endpoints) {
+    if (const auto ok = net::CheckEndpoint(endpoint, true); !ok) {
+      return config::FailAt(*node, ok.error().message);
+    }
+  }
+  return endpoints;
+}
+
+Result<void> ReadEvents(const Node& node, config::Fields& fields, WorkerConfig& worker) {
+  const Node* events_node = fields.Raw("events");
+  const Node* replay_node = fields.Raw("replay");
+  std::string topic;
+  fields.Optional("topic", topic);
+  const auto& ranks = worker.spec.dp_ranks;
+  KVR_TRY(const auto events, ReadEndpoints(events_node, ranks));
+  KVR_TRY(const auto replay, ReadEndpoints(replay_node, ranks));
+  if (!replay.empty() && replay.size() != events.size()) {
+    return config::FailAt(node, "needs as many `replay` endpoints as `events` endpoints");
+  }
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    fleet::EventSource source{events[i], std::nullopt, topic};
+    if (!replay.empty()) source.replay_endpoint = replay[i];
+    worker.spec.events.emplace(ranks[i], std::move(source));
+  }
+  worker.share_stream = !events.empty() && events.size() < ranks.size();
+  return {};
+}
+
+void ReadLimit(config::Fields& fields, std::string_view key, std::optional<std::uint64_t>& out) {
+  std::uint64_t value = 0;
+  fields.Optional(key, value, std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max());
+  if (value > 0) out = value;
+}
+
+// `text` as a tree, so that it is read like a file.
+Result<Node> ParseFlag(std::string_view text) {
+  Node map;
+  map.kind = Node::Kind::kMap;
+  map.where = "--worker";
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view pair = rest.substr(0, comma);
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string_view::npos) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  fmt::format("--worker: `{}` is not KEY=VALUE", pair));
+    }
+    std::string key(pair.substr(0, equals));
+    std::replace(key.begin(), key.end(), '-', '_');
+    if (map.Find(key) != nullptr) {
+      return Fail(ErrorCode::kInvalidArgument, fmt::format("--worker: `{}` is given twice", key));
+    }
+    Node value;
+    value.kind = Node::Kind::kScalar;
+    value.where = "--worker";
+    value.path = key;
+    value.text = pair.substr(equals + 1);
+    if (value.text.find('+') != std::string::npos) {
+      Node list = value;
+      list.kind = Node::Kind::kList;
+      for (std::string_view items = value.text; !items.empty();) {
+        const std::size_t plus = std::min(items.find('+'), items.size());
+        Node item = value;
+        item.text = items.substr(0, plus);
+        list.items.push_back(std::move(item));
+        items.remove_prefix(std::min(plus + 1, items.size()));
+      }
+      value = std::move(list);
+    }
+    map.fields.push_back({std::move(key), "--worker", std::move(value)});
+  }
+  return map;
+}
+
+}  // namespace
+
+Result<WorkerConfig> ReadWorker(const Node& node) {
+  WorkerConfig worker;
+  fleet::WorkerSpec& spec = worker.spec;
+  config::Fields fields(node);
+  std::uint64_t id = 0;
+  std::uint32_t dp_size = 1;
+  std::uint32_t dp_start = 0;
+  fields.Required("id", id);
+  fields.Required("url", spec.url);
+  fields.Required("model", spec.partition.model_name);
+  fields.Required("block_size", spec.block_size, 1u, std::numeric_limits<std::uint32_t>::max());
+  fields.Optional("routing_group", spec.partition.routing_group);
+  fields.Optional("dp_size", dp_size, 1u, kRanksMax);
+  fields.Optional("dp_start", dp_start);
+  fields.Optional("eagle", spec.is_eagle);
+  ReadLimit(fields, "max_num_batched_tokens", spec.max_num_batched_tokens);
+  ReadLimit(fields, "total_kv_blocks", spec.total_kv_blocks);
+  if (const Node* adapters = fields.Raw("adapters")) {
+    if (adapters->kind == Node::Kind::kList) {
+      KVR_TRY(worker.adapters, config::AsStrings(*adapters));
+    } else {
+      KVR_TRY(std::string adapter, config::AsString(*adapters));
+      worker.adapters.push_back(std::move(adapter));
+    }
+  }
+  spec.id = WorkerId{id};
+  KVR_TRY(spec.dp_ranks, fleet::DpRange(dp_start, dp_size));
+  KVR_TRY_VOID(ReadEvents(node, fields, worker));
+  KVR_TRY_VOID(fields.Done());
+  if (const auto url = net::ParseUrl(spec.url); !url) {
+    return config::FailAt(*node.Find("url"), url.error().message);
+  }
+  return worker;
+}
+
+Result<std::vector<WorkerConfig>> ReadWorkers(const Node* list) {
+  std::vector<WorkerConfig> workers;
+  if (list == nullptr || list->kind == Node::Kind::kNull) return workers;
+  if (list->kind != Node::Kind::kList) return config::FailAt(*list, "must be a list of workers");
+  for (const Node& item : list->items) {
+    KVR_TRY(WorkerConfig worker, ReadWorker(item));
+    workers.push_back(std::move(worker));
+  }
+  return workers;
+}
+
+Result<WorkerConfig> ReadWorkerFlag(std::string_view text) {
+  KVR_TRY(const Node node, ParseFlag(text));
+  return ReadWorker(node);
+}
+
+}  // namespace kvr::cmd
