@@ -2,16 +2,18 @@
 #include "cmd/decode_command.h"
 #include "cmd/gateway_command.h"
 #include "cmd/hash_command.h"
+#include "cmd/indexer_command.h"
 #include "cmd/mock_command.h"
 
 namespace kvr::cmd {
 
 const std::vector<const Command*>& Commands() {
   static const std::vector<const Command*> commands = {
-      &kDecodeCommand,
       &kGatewayCommand,
-      &kHashCommand,
+      &kIndexerCommand,
       &kMockCommand,
+      &kDecodeCommand,
+      &kHashCommand,
   };
   return commands;
 }
