@@ -4,6 +4,7 @@
 #include "cmd/hash_command.h"
 #include "cmd/indexer_command.h"
 #include "cmd/mock_command.h"
+#include "cmd/replay_command.h"
 
 namespace kvr::cmd {
 
@@ -12,6 +13,7 @@ const std::vector<const Command*>& Commands() {
       &kGatewayCommand,
       &kIndexerCommand,
       &kMockCommand,
+      &kReplayCommand,
       &kDecodeCommand,
       &kHashCommand,
   };
