@@ -31,8 +31,8 @@ def main():
         text = path.read_text()
         for match in INCLUDE.finditer(text):
             where = f"src/{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}"
-            if path.name.endswith("_test.cc") and (ROOT.parent / "tests" / match[1]).exists():
-                continue  # what tests share
+            if path.name.endswith(("_test.cc", "_bench.cc")) and (ROOT.parent / "tests" / match[1]).exists():
+                continue  # what tests and benchmarks share
             if not (ROOT / match[1]).exists():
                 errors.append(f'{where}: "{match[1]}" is not a path under src/')
             elif match[1].split("/")[0] not in allowed.get(module, ()):
