@@ -1,11 +1,12 @@
 #include "service/gateway/gateway.h"
 
 #include <algorithm>
-#include <optional>
+#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "base/rng.h"
 #include "service/gateway/forwarding.h"
 #include "service/gateway/relay.h"
@@ -23,9 +24,8 @@ constexpr std::uint64_t kBytesPerToken = 4;
 constexpr std::size_t kEnginesToAsk = 8;
 
 ApiError UnsupportedMedia() {
-  ApiError error = openai::FromError(
+  return openai::FromError(
       {ErrorCode::kUnsupportedMedia, "the body must be JSON: send Content-Type: application/json"});
-  return error;
 }
 
 ApiError UnknownModel(std::string_view model) {
@@ -153,56 +153,22 @@ net::Task<void> Gateway::Complete(openai::Api api, net::HttpExchange& exchange) 
 net::Task<void> Gateway::Serve(openai::Api api, net::HttpExchange& exchange,
                                RequestRecord& record) {
   net::HttpRequest& incoming = exchange.request();
-  const auto content_type = incoming.headers.Find("Content-Type");
-  if (content_type && !IsMediaType(*content_type, "application/json")) {
-    record.EndAs(Outcome::kRefused);
-    const ApiError error = UnsupportedMedia();
-    co_await Refuse(exchange, error);
-    co_return;
-  }
-  const auto request = openai::ParseRequest(api, incoming.body, options_.request);
+  const auto wanted = Read(api, incoming);
   record.EndStage(Stage::kParse);
-  if (!request) {
+  if (!wanted) {
     record.EndAs(Outcome::kRefused);
-    co_await Refuse(exchange, request.error());
+    co_await Refuse(exchange, wanted.error());
     co_return;
   }
 
-  const auto adapter = options_.adapters.find(request->model);
-  const bool is_adapter = adapter != options_.adapters.end();
-  const Partition partition{is_adapter ? adapter->second : request->model,
-                            std::string(incoming.headers.Find(kGroupHeader).value_or("default"))};
-  if (parts_.catalog.snapshot()->In(partition).empty()) {
-    record.EndAs(Outcome::kRefused);
-    const ApiError error = UnknownModel(request->model);
-    co_await Refuse(exchange, error);
-    co_return;
-  }
-
-  const std::vector<net::Url> engines = EnginesToAsk(*request, partition);
-  const tokens::Tokens tokens = co_await tokens_.Get(*request, incoming.body, engines);
+  const std::vector<net::Url> engines = EnginesToAsk(*wanted);
+  const tokens::Tokens tokens = co_await tokens_.Get(wanted->request, incoming.body, engines);
   record.EndStage(Stage::kTokens);
   record.TokensFrom(tokens);
+  WarnWithoutTokens(tokens);
 
-  routing::RouteRequest route;
-  route.model_name = partition.model_name;
-  route.routing_group = partition.routing_group;
-  route.tokens = tokens.ids;
-  if (is_adapter) route.lora_name = request->model;
-  route.cache_salt = request->cache_salt;
-  if (tokens.ids.empty()) {
-    route.isl_tokens = std::max<std::uint64_t>(1, incoming.body.size() / kBytesPerToken);
-  }
-
-  net::HttpRequest outgoing;
-  outgoing.method = incoming.method;
-  outgoing.target = incoming.target;
-  outgoing.headers = HeadersForEngine(incoming.headers);
-  outgoing.body = std::move(incoming.body);
-  if (!outgoing.headers.Find(kRequestIdHeader)) {
-    outgoing.headers.Add(kRequestIdHeader, NextRequestId());
-  }
-
+  const routing::RouteRequest route = RouteOf(*wanted, tokens, incoming.body.size());
+  net::HttpRequest outgoing = RequestForEngine(incoming);
   auto answer = co_await dispatcher_.Send(route, outgoing, record);
   if (!answer) {
     record.EndAs(answer.error().outcome);
@@ -227,6 +193,61 @@ net::Task<void> Gateway::Serve(openai::Api api, net::HttpExchange& exchange,
   if (usage->cached_tokens) parts_.router.ReportActual(answer->decision, *usage->cached_tokens);
 }
 
+Result<Gateway::Wanted, ApiError> Gateway::Read(openai::Api api,
+                                                const net::HttpRequest& incoming) const {
+  const auto content_type = incoming.headers.Find("Content-Type");
+  if (content_type && !IsMediaType(*content_type, "application/json")) {
+    return tl::unexpected<ApiError>(UnsupportedMedia());
+  }
+  Wanted wanted;
+  KVR_TRY(wanted.request, openai::ParseRequest(api, incoming.body, options_.request));
+  const auto adapter = options_.adapters.find(wanted.request.model);
+  wanted.is_adapter = adapter != options_.adapters.end();
+  wanted.partition.model_name = wanted.is_adapter ? adapter->second : wanted.request.model;
+  if (const auto group = incoming.headers.Find(kGroupHeader)) {
+    wanted.partition.routing_group = *group;
+  }
+  if (parts_.catalog.snapshot()->In(wanted.partition).empty()) {
+    return tl::unexpected<ApiError>(UnknownModel(wanted.request.model));
+  }
+  return wanted;
+}
+
+routing::RouteRequest Gateway::RouteOf(const Wanted& wanted, const tokens::Tokens& tokens,
+                                       std::size_t body_bytes) {
+  routing::RouteRequest route;
+  route.model_name = wanted.partition.model_name;
+  route.routing_group = wanted.partition.routing_group;
+  route.tokens = tokens.ids;
+  if (wanted.is_adapter) route.lora_name = wanted.request.model;
+  route.cache_salt = wanted.request.cache_salt;
+  if (tokens.ids.empty()) {
+    route.isl_tokens = std::max<std::uint64_t>(1, body_bytes / kBytesPerToken);
+  }
+  return route;
+}
+
+// Takes the body over.
+net::HttpRequest Gateway::RequestForEngine(net::HttpRequest& incoming) {
+  net::HttpRequest outgoing;
+  outgoing.method = incoming.method;
+  outgoing.target = incoming.target;
+  outgoing.headers = HeadersForEngine(incoming.headers);
+  outgoing.body = std::move(incoming.body);
+  if (!outgoing.headers.Find(kRequestIdHeader)) {
+    outgoing.headers.Add(kRequestIdHeader, NextRequestId());
+  }
+  return outgoing;
+}
+
+void Gateway::WarnWithoutTokens(const tokens::Tokens& tokens) {
+  if (tokens.missing < tokens::NoTokens::kNoEngine) return;  // the request's own doing
+  std::uint64_t more = 0;
+  if (!warn_limit_.Pass(parts_.clock.Now(), more)) return;
+  KVR_WARN("routed by load alone: token ids missing ({}); {} more since the last such line",
+           tokens::kNoTokensNames[static_cast<std::size_t>(tokens.missing)], more);
+}
+
 net::Task<void> Gateway::Refuse(net::HttpExchange& exchange, const ApiError& error) {
   net::HttpResponse response = net::JsonResponse(error.status, openai::ErrorBody(error));
   if (error.status == 429 || error.status == 503) {
@@ -237,12 +258,11 @@ net::Task<void> Gateway::Refuse(net::HttpExchange& exchange, const ApiError& err
   static_cast<void>(sent);  // the outcome is counted as what it is, seen or not
 }
 
-std::vector<net::Url> Gateway::EnginesToAsk(const openai::Request& request,
-                                            const Partition& partition) {
+std::vector<net::Url> Gateway::EnginesToAsk(const Wanted& wanted) {
   std::vector<net::Url> engines;
-  if (request.form == openai::PromptForm::kTokens) return engines;
+  if (wanted.request.form == openai::PromptForm::kTokens) return engines;
   const auto fleet = parts_.catalog.snapshot();
-  const auto workers = fleet->In(partition);
+  const auto workers = fleet->In(wanted.partition);
   // Relaxed: only the spread over engines depends on it.
   const std::size_t first = turn_.fetch_add(1, std::memory_order_relaxed);
   for (std::size_t i = 0; i < std::min(workers.size(), kEnginesToAsk); ++i) {

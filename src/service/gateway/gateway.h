@@ -3,14 +3,19 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/result.h"
 #include "fleet/catalog.h"
 #include "index/index_set.h"
 #include "metrics/registry.h"
+#include "model/ids.h"
 #include "net/http_client.h"
 #include "net/http_server.h"
 #include "net/task.h"
@@ -58,12 +63,24 @@ class Gateway {
  private:
   class Slot;
 
+  // A request that was read, and who may serve it.
+  struct Wanted {
+    openai::Request request;
+    Partition partition;
+    bool is_adapter = false;  // the model name is a LoRA adapter's
+  };
+
   net::Task<void> Complete(openai::Api api, net::HttpExchange& exchange);
   net::Task<void> Serve(openai::Api api, net::HttpExchange& exchange, RequestRecord& record);
   net::Task<void> Refuse(net::HttpExchange& exchange, const openai::ApiError& error);
-  // Engines that may be asked for the tokens of `request`: a few of the partition, others each
-  // time.
-  std::vector<net::Url> EnginesToAsk(const openai::Request& request, const Partition& partition);
+  Result<Wanted, openai::ApiError> Read(openai::Api api, const net::HttpRequest& incoming) const;
+  // Engines that may be asked for the tokens: a few of the partition, others each time.
+  std::vector<net::Url> EnginesToAsk(const Wanted& wanted);
+  // Borrows from both.
+  static routing::RouteRequest RouteOf(const Wanted& wanted, const tokens::Tokens& tokens,
+                                       std::size_t body_bytes);
+  net::HttpRequest RequestForEngine(net::HttpRequest& incoming);
+  void WarnWithoutTokens(const tokens::Tokens& tokens);
   std::string NextRequestId();
 
   const Parts parts_;
@@ -74,6 +91,7 @@ class Gateway {
   tokens::TokenProvider tokens_;
   FleetPages pages_;
   const std::uint64_t id_seed_;
+  LogLimiter warn_limit_{std::chrono::seconds(10)};
   std::atomic<std::uint64_t> next_id_{0};
   std::atomic<std::size_t> turn_{0};
   std::atomic<std::size_t> in_flight_{0};
