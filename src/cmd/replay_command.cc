@@ -34,6 +34,8 @@ struct ReplayArgs {
   std::string trace;
   sim::TraceOptions trace_options;
   sim::TraceTransform transform;
+  double speedup = 1;  // of arrivals, engines and reported times
+  double load = 1;     // of arrivals alone
   std::size_t limit = 0;
   sim::ReplayOptions replay;
 
@@ -55,9 +57,15 @@ void AddOptions(CLI::App& app, ReplayArgs& args) {
                  "Tokens that one id of the trace stands for")
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str();
-  app.add_option("--speedup", args.transform.speedup,
+  app.add_option("--speedup", args.speedup,
                  "Arrivals come so much faster; engines started here run so much faster too, and "
                  "all times are reported in their time")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option(
+         "--load", args.load,
+         "Arrivals come so much denser than recorded, on top of the speed-up: the fleet has "
+         "so much more to do")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--input-scale", args.transform.input_scale, "Prompt lengths times so much")
@@ -162,7 +170,7 @@ Result<sim::ArmResult> RunFleetArm(const ReplayArgs& args, const std::string& po
   FleetOptions options = args.fleet;
   options.policy = policy;
   options.model = args.replay.model;
-  options.speedup = args.transform.speedup;
+  options.speedup = args.speedup;
   options.seed = args.replay.seed;
   KVR_TRY(Fleet fleet, Fleet::Start(options));
   const auto records = Send(args, policy, fleet.gateway(), trace);
@@ -180,7 +188,8 @@ sim::ReplayReport DescribeRun(const ReplayArgs& args, const sim::Trace& trace) {
   };
   add("trace", fmt::format("{}, {} requests", args.trace.substr(args.trace.rfind('/') + 1),
                            trace.requests.size()));
-  add("speed-up", fmt::format("{}", args.transform.speedup));
+  add("speed-up", fmt::format("{}", args.speedup));
+  if (args.load != 1) add("load", fmt::format("arrivals {} times as dense as recorded", args.load));
   if (args.transform.input_scale != 1 || args.transform.output_scale != 1) {
     add("lengths", fmt::format("prompts x {}, outputs x {}", args.transform.input_scale,
                                args.transform.output_scale));
@@ -240,6 +249,7 @@ Result<void> Replay(const ReplayArgs& args) {
   KVR_TRY(sim::Trace read, sim::ReadTrace(args.trace, args.trace_options));
   sim::TraceTransform transform = args.transform;
   if (args.limit > 0) transform.limit = args.limit;
+  transform.speedup = args.speedup * args.load;
   KVR_TRY(const sim::Trace trace, sim::Transform(std::move(read), transform));
   if (trace.requests.empty()) return Fail(ErrorCode::kInvalidArgument, "the trace is empty");
   KVR_TRY(const auto report, RunArms(args, trace));

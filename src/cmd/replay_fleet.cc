@@ -76,7 +76,8 @@ std::vector<std::string> MockWords(const FleetOptions& options) {
 
 std::vector<std::string> GatewayWords(const FleetOptions& options,
                                       const std::vector<EngineReady>& engines) {
-  std::vector<std::string> words = {"gateway", "--port", "0", "--policy", options.policy};
+  std::vector<std::string> words = {"gateway",      "--port",      "0",   "--policy",
+                                    options.policy, "--log-level", "warn"};
   for (std::size_t i = 0; i < engines.size(); ++i) {
     words.emplace_back("--worker");
     words.push_back(
