@@ -95,6 +95,15 @@ TEST(ReplayStats, AnIdleRankCountsInTheSpread) {
   EXPECT_DOUBLE_EQ(SummarizeArm("kv", records, 1, expected).load_cv, 1);
 }
 
+TEST(ReplayStats, HitRatioLooksBackOnAFewSlices) {
+  // 60 ms in 60 slices; everything is due at the start, half of it cached.
+  const std::vector<RequestRecord> records = {Answered(0, 0, 1, 60, "1", 500)};
+  const ArmResult arm = SummarizeArm("kv", records, 1);
+  EXPECT_DOUBLE_EQ(arm.hit_ratio[0], 0.5);
+  EXPECT_DOUBLE_EQ(arm.hit_ratio[kHitRatioWindow - 1], 0.5);
+  EXPECT_DOUBLE_EQ(arm.hit_ratio[kHitRatioWindow], 0);
+}
+
 TEST(ReplayStats, ActiveRequestsAreSpreadOverTheSlicesTheyTouch) {
   const std::vector<RequestRecord> records = {Answered(0, 0, 10, 600, "1", 0)};
   const ArmResult arm = SummarizeArm("kv", records, 1);

@@ -146,8 +146,16 @@ ArmResult SummarizeArm(std::string name, std::span<const RequestRecord> records,
   }
   for (auto& [key, rank] : ranks)
     arm.ranks.push_back(std::move(rank));
+  std::uint64_t window_cached = 0;
+  std::uint64_t window_prompt = 0;
   for (std::size_t i = 0; i < kReplaySlices; ++i) {
-    arm.hit_ratio.push_back(RatioOf(slice_cached[i], slice_prompt[i]));
+    window_cached += slice_cached[i];
+    window_prompt += slice_prompt[i];
+    if (i >= kHitRatioWindow) {
+      window_cached -= slice_cached[i - kHitRatioWindow];
+      window_prompt -= slice_prompt[i - kHitRatioWindow];
+    }
+    arm.hit_ratio.push_back(RatioOf(window_cached, window_prompt));
   }
   arm.load_cv = CoefficientOfVariation(arm.ranks);
   arm.ttft_sorted_ms = ttft;

@@ -69,7 +69,9 @@ struct ArmResult {
   double load_cv = 0;  // standard deviation over mean of work_tokens per rank
   std::vector<RankLoad> ranks;
   std::vector<double> ttft_sorted_ms;
-  std::vector<double> hit_ratio;  // actual cached / prompt tokens of the requests due in each slice
+  // Actual cached / prompt tokens of the requests due in each slice and the kHitRatioWindow - 1
+  // before.
+  std::vector<double> hit_ratio;
 
   [[nodiscard]] double CachedRatio() const;
   [[nodiscard]] double PredictedRatio() const;
@@ -77,6 +79,8 @@ struct ArmResult {
 
 // Number of time slices in the series of an arm.
 inline constexpr std::size_t kReplaySlices = 60;
+// Slices that one point of the hit ratio looks back on: single slices hold too few requests.
+inline constexpr std::size_t kHitRatioWindow = 6;
 
 // `records` in any order. `ranks_expected` names ranks that must appear in the load even when they
 // got nothing.

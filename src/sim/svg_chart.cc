@@ -41,7 +41,7 @@ double NiceStep(double span, int parts) {
 
 std::string TickText(double value, bool percent) {
   if (percent) return fmt::format("{:.3g} %", value * 100);
-  if (std::abs(value) >= 10'000) return fmt::format("{:.3g}k", value / 1000);
+  if (std::abs(value) >= 1'000) return fmt::format("{:.3g}k", value / 1000);
   return fmt::format("{:.3g}", value);
 }
 
