@@ -1,0 +1,75 @@
+"""Runs the shell blocks of README.md as they stand, so that the page cannot promise what does not work.
+
+Ports are replaced by free ones and build/release/kvroute by the binary under test.
+"""
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
+PORT = re.compile(r"(?<![\d.])(8080|8090|9000|9100|9200|5557|5657)(?!\d)")
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def run_block(block):
+    names = sorted(set(PORT.findall(block)))
+    ports = dict(zip(names, free_ports(len(names))))
+    script = PORT.sub(lambda m: str(ports[m[1]]), block)
+    script = script.replace("build/release/kvroute", os.environ["KVROUTE"])
+    return subprocess.run(["bash", "-c", "set -e\n" + script + "\nwait"], cwd=ROOT, text=True,
+                          capture_output=True, timeout=120)
+
+
+class ReadmeTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.blocks = BLOCK.findall((ROOT / "README.md").read_text())
+
+    def test_there_are_three_blocks(self):
+        self.assertEqual(len(self.blocks), 3)
+
+    def test_later_answers_are_cached_as_predicted(self):
+        done = run_block(self.blocks[0])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("x-kvroute-predicted-cached-tokens: 256", done.stdout)
+        self.assertIn('"cached_tokens":256', done.stdout)
+        self.assertIn('"state":"exact"', done.stdout)
+
+    def test_the_indexer_registers_and_answers(self):
+        done = run_block(self.blocks[1])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('{"status":"ok"}', done.stdout)
+        self.assertIn('"scores":{}', done.stdout)
+        self.assertIn('"model_name":"Qwen/Qwen3-8B"', done.stdout)
+
+    def test_hash_and_decode_print_what_they_should(self):
+        done = run_block(self.blocks[2])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("14643705804678351452,16777012769546811212", done.stdout)
+        self.assertIn('"type":"stored"', done.stdout)
+
+    def test_the_example_configuration_starts(self):
+        binary = os.environ["KVROUTE"]
+        server = subprocess.Popen([binary, "gateway", "--config", "docs/examples/gateway.yaml", "--port", "0"],
+                                  cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        try:
+            self.assertRegex(server.stdout.readline(), r"^listening gateway 127\.0\.0\.1:\d+$")
+        finally:
+            server.terminate()
+            self.assertEqual(server.wait(timeout=60), 0)
+            server.stdout.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
