@@ -1,6 +1,8 @@
 #include "openai/request.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -26,6 +28,17 @@ tl::unexpected<ApiError> BadJson(simdjson::error_code error) {
   }
   return Bad("", fmt::format("the body is no valid JSON: {}", simdjson::error_message(error)),
              "bad_json");
+}
+
+// Parsing writes some ten bytes of scratch for each byte of the body. Keeping them spares asking
+// the kernel for fresh pages with every request, which costs more than the parsing; what is larger
+// than this gets a parser of its own, so that a thread keeps about 10 MiB at most.
+constexpr std::size_t kKeptBytesMin = 4u << 10;
+constexpr std::size_t kKeptBytesMax = 1u << 20;
+
+dom::parser& KeptParser() {
+  thread_local dom::parser parser;
+  return parser;
 }
 
 // The fields this reader knows. An enumerator indexes kNames and `Fields`.
@@ -130,6 +143,7 @@ constexpr std::int64_t kUint32Max = std::numeric_limits<std::uint32_t>::max();
 // Appends the ids of one array to `out` when it is given, and counts them in any case.
 Result<void, ApiError> ReadIds(Field field, dom::array array, std::size_t ids_max,
                                std::size_t& count, std::vector<TokenId>* out) {
+  if (out != nullptr) out->reserve(std::min(array.size(), ids_max));
   for (const dom::element item : array) {
     std::uint64_t id = 0;
     if (item.get(id) != simdjson::SUCCESS || id > kTokenMax) {
@@ -337,8 +351,12 @@ std::string_view ApiPath(Api api) {
 
 Result<Request, ApiError> ParseRequest(Api api, std::string_view body,
                                        const RequestLimits& limits) {
-  dom::parser parser;
-  if (const auto error = parser.allocate(body.size(), limits.depth_max)) return BadJson(error);
+  dom::parser own;
+  dom::parser& parser = body.size() <= kKeptBytesMax ? KeptParser() : own;
+  if (parser.capacity() < body.size() || parser.max_depth() != limits.depth_max) {
+    const std::size_t capacity = std::max(std::bit_ceil(body.size()), kKeptBytesMin);
+    if (const auto error = parser.allocate(capacity, limits.depth_max)) return BadJson(error);
+  }
   dom::element root;
   if (const auto error = parser.parse(body.data(), body.size()).get(root)) return BadJson(error);
   dom::object object;

@@ -220,7 +220,8 @@ Answer ReadAnswer(net::testing::RawClient& client) {
 }
 
 GatewayUnderTest::GatewayUnderTest(const GatewaySetup& setup)
-    : runtime_({setup.io_threads, "gateway"}),
+    : block_size_(setup.block_size),
+      runtime_({setup.io_threads, "gateway"}),
       router_(
           std::make_unique<routing::Router>(catalog_, indexes_, clock_, registry_, setup.router)),
       client_(std::make_unique<net::HttpClient>(runtime_, setup.client)) {
@@ -242,7 +243,7 @@ void GatewayUnderTest::AddWorker(std::uint64_t id, const std::string& url, std::
   spec.id = WorkerId{id};
   spec.partition = partition();
   spec.url = url;
-  spec.block_size = 4;
+  spec.block_size = block_size_;
   for (std::uint32_t rank = 0; rank < dp_size; ++rank)
     spec.dp_ranks.push_back(rank);
   KVR_CHECK(indexes_.GetOrCreate(spec.partition, spec.block_size).has_value());
@@ -252,7 +253,7 @@ void GatewayUnderTest::AddWorker(std::uint64_t id, const std::string& url, std::
 void GatewayUnderTest::Hold(Rank rank, std::vector<TokenId> tokens) {
   const auto index = indexes_.Find(partition());
   std::vector<BlockHash> hashes;
-  hashing::HashBlocks(tokens, {.block_size = 4}, hashes);
+  hashing::HashBlocks(tokens, {.block_size = block_size_}, hashes);
   std::vector<PlacedBlock> blocks;
   for (std::size_t i = 0; i < hashes.size(); ++i)
     blocks.push_back({EngineHash{Raw(hashes[i]) + i}, hashes[i]});

@@ -101,6 +101,7 @@ struct GatewaySetup {
   routing::RouterOptions router = {};
   net::HttpClient::Options client = {};
   std::size_t io_threads = 2;
+  std::uint32_t block_size = 4;  // of the workers
 };
 
 // Everything between the client's socket and the engines.
@@ -109,7 +110,7 @@ class GatewayUnderTest {
   explicit GatewayUnderTest(const GatewaySetup& setup = {});
   ~GatewayUnderTest();
 
-  // A worker of model "m" with blocks of 4 tokens. Its ranks have no event source.
+  // A worker of model "m". Its ranks have no event source.
   void AddWorker(std::uint64_t id, const std::string& url, std::uint32_t dp_size = 1);
   // The rank holds these whole blocks, exactly.
   void Hold(Rank rank, std::vector<TokenId> tokens);
@@ -128,6 +129,7 @@ class GatewayUnderTest {
   metrics::Registry& registry() { return registry_; }
 
  private:
+  const std::uint32_t block_size_;
   SystemClock clock_;
   metrics::Registry registry_;
   net::IoRuntime runtime_;
