@@ -22,6 +22,8 @@ enum class SaltState : std::uint8_t {
 struct BlockRecord {
   std::array<std::uint32_t, kTierCount> copies{};  // physical copies, per tier
   SaltState salt_state = SaltState::kUnknown;
+  bool mixed = false;          // stores of different content: copies of which, nobody can tell
+  std::uint32_t content = 0;   // a part of the content's hash; 0 when no store has said
   std::uint64_t salt_mix = 0;  // the salt's share of the seed; the salt itself is a secret
 
   [[nodiscard]] bool on_path() const { return copies[0] + copies[1] > 0; }

@@ -177,13 +177,14 @@ class EventTranslator::Impl {
     return std::nullopt;
   }
 
-  // True when no copy is left in the tier, as far as we know.
+  // True when no copy is left in the tier, as far as we know. Of mixed content each removal counts:
+  // the index holds a block for each content, and one that stays would never go.
   static bool RemoveCopy(EngineHash hash, Tier tier, CopyTable& blocks) {
     BlockRecord* record = blocks.Find(hash);
     if (record == nullptr) return true;
     std::uint32_t& copies = record->copies[static_cast<std::size_t>(tier)];
     if (copies > 0) --copies;
-    const bool last = copies == 0;
+    const bool last = copies == 0 || record->mixed;
     if (record->salt_state == SaltState::kAmbiguous) return last;
     if (!record->on_path()) record->salt_state = SaltState::kUnknown;
     if (!record->held()) blocks.Erase(hash);
@@ -258,8 +259,8 @@ class EventTranslator::Impl {
     }
     ends_.back() = out.blocks.size();
     stats_.stored_blocks += count;
-    for (const EngineHash hash : batch_.HashesOf(event).first(count)) {
-      AddCopy(hash, tier, hash_only ? nullptr : &salt, memory.blocks);
+    for (const PlacedBlock& block : std::span(out.blocks).last(count)) {
+      AddCopy(block, tier, hash_only ? nullptr : &salt, memory.blocks);
     }
     return std::nullopt;
   }
@@ -298,13 +299,18 @@ class EventTranslator::Impl {
   }
 
   // `salt` is null when the store says nothing of the content.
-  void AddCopy(EngineHash hash, Tier tier, const Salt* salt, CopyTable& blocks) {
-    BlockRecord* record = blocks.Add(hash);
+  void AddCopy(const PlacedBlock& block, Tier tier, const Salt* salt, CopyTable& blocks) {
+    BlockRecord* record = blocks.Add(block.engine);
     if (record == nullptr) {
       ++stats_.uncounted_blocks;
       return;
     }
     ++record->copies[static_cast<std::size_t>(tier)];
+    if (salt != nullptr) {
+      const std::uint32_t content = static_cast<std::uint32_t>(Raw(block.local)) | 1;
+      record->mixed = record->mixed || (record->content != 0 && record->content != content);
+      record->content = content;
+    }
     if (salt == nullptr || !OnPath(tier) || record->salt_state == SaltState::kAmbiguous) return;
     if (record->salt_state == SaltState::kUnknown) {
       record->salt_state = salt->state;
