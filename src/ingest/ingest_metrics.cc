@@ -75,6 +75,22 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
   add(&StreamStats::replays_incomplete, kReplays, kReplaysHelp, {{"outcome", "incomplete"}});
   add(&StreamStats::replays_failed, kReplays, kReplaysHelp, {{"outcome", "failed"}});
   add(&StreamStats::confirmed, kReplays, kReplaysHelp, {{"outcome", "confirmed"}});
+
+  using placement::TranslatorStats;
+  const auto add_translated = [&](std::uint64_t TranslatorStats::*field, const char* name,
+                                  const char* help) {
+    translator_.push_back({field, &registry.AddCounter(name, help)});
+  };
+  add_translated(&TranslatorStats::cut_blocks, "kvr_ingest_cut_blocks_total",
+                 "Blocks at the end of a store that came without their tokens");
+  add_translated(&TranslatorStats::held_removals, "kvr_ingest_held_removals_total",
+                 "Removed blocks of which the engine keeps another copy");
+  add_translated(&TranslatorStats::uncounted_blocks, "kvr_ingest_uncounted_blocks_total",
+                 "Blocks beyond the number whose copies are counted");
+  add_translated(&TranslatorStats::legacy_layouts, "kvr_ingest_legacy_layouts_total",
+                 "Positional events that do not have the current layout");
+  add_translated(&TranslatorStats::trailing_bytes, "kvr_ingest_trailing_bytes_total",
+                 "Bytes of payloads behind their batch");
 }
 
 void IngestMetrics::CountApplied(PlacementKind kind, const index::ApplyResult& result) {
@@ -97,6 +113,14 @@ void IngestMetrics::CountDecodeFailure(wire::DecodeErrc code) {
 
 void IngestMetrics::CountStream(const StreamStats& before, const StreamStats& after) {
   for (const StreamCounter& entry : stream_) {
+    const std::uint64_t by = after.*entry.field - before.*entry.field;
+    if (by != 0) entry.counter->Add(by);
+  }
+}
+
+void IngestMetrics::CountTranslator(const placement::TranslatorStats& before,
+                                    const placement::TranslatorStats& after) {
+  for (const TranslatorCounter& entry : translator_) {
     const std::uint64_t by = after.*entry.field - before.*entry.field;
     if (by != 0) entry.counter->Add(by);
   }

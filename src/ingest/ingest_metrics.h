@@ -8,6 +8,7 @@
 #include "metrics/registry.h"
 #include "model/placement_event.h"
 #include "placement/drop_reason.h"
+#include "placement/event_translator.h"
 #include "wire/decode_error.h"
 
 namespace kvr::ingest {
@@ -24,10 +25,16 @@ class IngestMetrics {
   void CountForeignRank() { foreign_rank_.Add(); }
   // Adds what happened to a stream between two looks at its statistics.
   void CountStream(const StreamStats& before, const StreamStats& after);
+  void CountTranslator(const placement::TranslatorStats& before,
+                       const placement::TranslatorStats& after);
 
  private:
   struct StreamCounter {
     std::uint64_t StreamStats::*field;
+    metrics::Counter* counter;
+  };
+  struct TranslatorCounter {
+    std::uint64_t placement::TranslatorStats::*field;
     metrics::Counter* counter;
   };
 
@@ -40,6 +47,7 @@ class IngestMetrics {
   std::array<metrics::Counter*, wire::kDecodeErrcNames.size()> decode_failures_{};
   metrics::Counter& foreign_rank_;
   std::vector<StreamCounter> stream_;
+  std::vector<TranslatorCounter> translator_;
 };
 
 }  // namespace kvr::ingest

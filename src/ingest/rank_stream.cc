@@ -151,7 +151,7 @@ bool RankStream::Advance(std::uint64_t sequence, std::span<const std::byte> payl
   if (!next_) {
     next_ = sequence;
     if (sequence == 0) {
-      loss_ = StateReason::kNone;  // nothing came before, so nothing was lost
+      ForgetLoss();  // nothing came before, so nothing was lost
     } else if (loss_ == StateReason::kNone) {
       SetLoss(StateReason::kNoReplayEndpoint,
               fmt::format("joined at message {}; earlier ones are unknown", sequence));
@@ -180,6 +180,7 @@ void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> pa
   if (sequence == 0) history_from_start_ = true;
   if (sink_.Apply(sequence, payload) == StreamSink::Outcome::kUndecodable) {
     ++stats_.undecodable;
+    if (loss_ == StateReason::kNone) garbled_ = sequence;
     SetLoss(StateReason::kUndecodable, fmt::format("message {} is no batch", sequence));
     if (replayed) undecodable_confirmed_ = true;
     // Not passed yet: the next message shows a gap, and the replayed copy decides.
@@ -187,6 +188,8 @@ void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> pa
   } else {
     ++stats_.applied;
     if (replayed) ++stats_.replayed;
+    // Only the transport had garbled it: the engine's own copy is sound and nothing is lost.
+    if (garbled_ == sequence && loss_ == StateReason::kUndecodable) ForgetLoss();
   }
   next_ = sequence + 1;
   last_digest_ = MessageDigest(payload);
@@ -252,8 +255,7 @@ void RankStream::Clear() {
   dirty_ = false;
   history_from_start_ = false;
   last_digest_.reset();
-  loss_ = StateReason::kNone;
-  loss_detail_.clear();
+  ForgetLoss();
   undecodable_confirmed_ = false;
 }
 
@@ -269,6 +271,12 @@ void RankStream::GiveUp(StateReason reason, std::uint64_t first, std::uint64_t l
 void RankStream::NoteDefect(StateReason reason, std::string_view detail) {
   SetLoss(reason, std::string(detail));
   PublishState();
+}
+
+void RankStream::ForgetLoss() {
+  loss_ = StateReason::kNone;
+  loss_detail_.clear();
+  garbled_.reset();
 }
 
 void RankStream::SetLoss(StateReason reason, std::string detail) {

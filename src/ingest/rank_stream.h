@@ -150,6 +150,7 @@ class RankStream {
   void Clear();
   void GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last);
   void SetLoss(StateReason reason, std::string detail);
+  void ForgetLoss();
   void PublishState();
 
   // rank_stream_replay.cc: the replay side.
@@ -185,6 +186,7 @@ class RankStream {
   bool history_from_start_ = false;    // ... beginning with message 0
   StateReason loss_ = StateReason::kNone;
   std::string loss_detail_;
+  std::optional<std::uint64_t> garbled_;  // the undecodable message that is all of the loss
 
   // To tell duplicates, late messages and restarts: the newest live message, the first live one of
   // this connection, and the last ones of this connection, live and replayed.

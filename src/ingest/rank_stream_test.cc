@@ -195,6 +195,25 @@ TEST(RankStream, Row69WithReplayAnUndecodableMessageShowsAsAGapAndIsAskedForOnce
   EXPECT_THAT(s.Take(), ElementsAre("bad 3", "apply 4"));
 }
 
+TEST(RankStream, Row69ASoundReplayedCopyMendsAnUndecodableMessage) {
+  Stream s(true);
+  s.Start(0);
+  s.Live(1, "!");
+  EXPECT_EQ(s.State(), "degraded undecodable");
+  s.Live(2);
+  s.Answer(1);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("bad 1", "ask 1", "apply 1", "apply 2"));
+  EXPECT_EQ(s.State(), "exact none");
+  // One that is bad at the engine too stays a loss, whatever is sound after it.
+  s.Live(3, "!");
+  s.Live(4);
+  s.Answer(3, "!");
+  s.End();
+  s.Live(5);
+  EXPECT_EQ(s.State(), "degraded undecodable");
+}
+
 TEST(RankStream, Report101AThousandBadPayloadsAskOnce) {
   Stream s(true);
   s.Start(0);

@@ -175,6 +175,8 @@ void Source::PublishStats() {
   using fleet::RankCount;
   const StreamStats& now = stream_.stats();
   metrics_.CountStream(published_, now);
+  metrics_.CountTranslator(translated_, translator_.stats());
+  translated_ = translator_.stats();
   const struct {
     RankCount what;
     std::uint64_t by;

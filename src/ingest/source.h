@@ -86,6 +86,7 @@ class Source final : private StreamSink {
   placement::PlacementBatch batch_;
   std::set<Rank> fed_;  // ranks that got events since the last clear
   StreamStats published_;
+  placement::TranslatorStats translated_;  // as published
   fleet::RankHealth::Status status_;
   std::string detail_;
   RankStream stream_;  // last: it calls this object from its constructor
