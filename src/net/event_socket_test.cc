@@ -280,6 +280,13 @@ TEST(EventSocket, ABadEndpointIsRefused) {
   const auto transport = MakeZmqTransport({});
   const auto poller = transport->MakePoller();
   EXPECT_EQ(poller->Subscribe("tcp://*:1", "").error().code, ErrorCode::kInvalidArgument);
+  // The grammar lets these pass; ZeroMQ does not.
+  for (const std::string& endpoint :
+       {std::string("tcp://host name:1"), "ipc://" + std::string(300, 'x')}) {
+    const auto refused = poller->Subscribe(endpoint, "");
+    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument) << endpoint;
+    EXPECT_EQ(refused.error().message.find("invalid ZMQ endpoint `" + endpoint), 0u);
+  }
   EXPECT_EQ(poller->Dealer("x").error().message, "invalid ZMQ endpoint `x`: missing scheme");
 }
 

@@ -168,6 +168,12 @@ Result<std::unique_ptr<EventSocket>> ZmqPoller::Make(Plan plan) {
     return std::unique_ptr<EventSocket>(
         std::make_unique<ZmqSocket>(*this, std::move(plan), std::move(wire)));
   } catch (const zmq::error_t& error) {
+    // What the grammar lets pass but no address can be: a host with a blank, a path that is too
+    // long.
+    if (error.num() == EINVAL || error.num() == ENAMETOOLONG) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  fmt::format("invalid ZMQ endpoint `{}`: {}", plan.endpoint, error.what()));
+    }
     const ErrorCode code = error.num() == EMFILE ? ErrorCode::kOverloaded : ErrorCode::kIo;
     return Fail(code, fmt::format("cannot connect to `{}`: {}", plan.endpoint, error.what()));
   }
