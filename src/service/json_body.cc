@@ -27,9 +27,58 @@ bool IsJson(std::string_view content_type) {
          net::EqualsIgnoreCase(type.substr(0, end + 1), "application/json");
 }
 
-Error FromParser(simdjson::error_code code) {
+bool IsDigit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// Takes a number of RFC 8259 §6 from the front of `text`; false when there is none.
+bool TakeNumber(std::string_view& text) {
+  const auto take_digits = [&text] {
+    std::size_t count = 0;
+    for (; !text.empty() && IsDigit(text.front()); ++count)
+      text.remove_prefix(1);
+    return count;
+  };
+  const auto take_one_of = [&text](std::string_view chars) {
+    if (text.empty() || chars.find(text.front()) == std::string_view::npos) return false;
+    text.remove_prefix(1);
+    return true;
+  };
+  take_one_of("-");
+  const bool leading_zero = text.starts_with('0');
+  const std::size_t whole = take_digits();
+  if (whole == 0 || (leading_zero && whole > 1)) return false;
+  if (take_one_of(".") && take_digits() == 0) return false;
+  if (take_one_of("eE")) {
+    take_one_of("+-");
+    if (take_digits() == 0) return false;
+  }
+  return text.empty() ||
+         std::string_view(" \t\r\n,]}").find(text.front()) != std::string_view::npos;
+}
+
+// Whether all numbers are written as JSON asks. The parser has one code for those that are not and
+// for those that are beyond 64 bits.
+bool NumbersAreWellFormed(std::string_view text) {
+  bool in_string = false;
+  while (!text.empty()) {
+    const char c = text.front();
+    if (!in_string && (c == '-' || IsDigit(c))) {
+      if (!TakeNumber(text)) return false;
+      continue;
+    }
+    if (c == '"') in_string = !in_string;
+    text.remove_prefix(in_string && c == '\\' ? std::min<std::size_t>(2, text.size()) : 1);
+  }
+  return true;
+}
+
+Error FromParser(simdjson::error_code code, std::string_view body) {
   if (code == simdjson::NUMBER_ERROR) {
-    return {ErrorCode::kUnprocessable, "a number in the body is malformed or beyond 64 bits"};
+    if (NumbersAreWellFormed(body)) {
+      return {ErrorCode::kUnprocessable, "a number in the body is beyond 64 bits"};
+    }
+    return {ErrorCode::kBadJson, "the body is no valid JSON: a number in it is malformed"};
   }
   if (code == simdjson::DEPTH_ERROR) {
     return {ErrorCode::kBadJson, fmt::format("the body nests deeper than {} levels", kDepthMax)};
@@ -101,7 +150,7 @@ Result<JsonBody> JsonBody::Parse(const net::HttpRequest& request) {
   }
   dom::element root;
   if (const auto code = document->parser.parse(request.body).get(root); code != simdjson::SUCCESS) {
-    return tl::make_unexpected(FromParser(code));
+    return tl::make_unexpected(FromParser(code, request.body));
   }
   if (root.get(document->root) != simdjson::SUCCESS) {
     return Fail(ErrorCode::kBadJson, "the body must be a JSON object");
@@ -130,8 +179,9 @@ Result<std::optional<std::uint64_t>> JsonBody::OptionalUnsigned(std::string_view
   if (!value) return std::optional<std::uint64_t>();
   std::uint64_t number = 0;
   if (value->get(number) != simdjson::SUCCESS || number > max) {
-    return Unprocessable(fmt::format("field `{}` must be an integer of 0 to {}, not {}", field, max,
-                                     simdjson::minify(*value)));
+    return Unprocessable(
+        fmt::format("field `{}` must be an integer of 0 to {}, not {}", field, max,
+                    value->is_number() ? simdjson::minify(*value) : TypeName(*value)));
   }
   return std::optional<std::uint64_t>(number);
 }

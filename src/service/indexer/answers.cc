@@ -168,6 +168,22 @@ void WriteEvent(JsonWriter& json, const PlacementEvent& event, std::uint64_t eve
   json.EndObject();
 }
 
+// "model:group", as the reference names it. Its readers split at the first colon, so those of the
+// model are written as %3A; this also keeps the keys of two partitions apart.
+std::string DumpKey(const Partition& partition) {
+  std::string key;
+  for (const char c : partition.model_name) {
+    if (c == ':') {
+      key += "%3A";
+    } else if (c == '%') {
+      key += "%25";
+    } else {
+      key += c;
+    }
+  }
+  return key + ':' + partition.routing_group;
+}
+
 // The head of a partition's dump, inside an object that is already open.
 void WriteDumpHead(JsonWriter& json, const index::PartitionIndex& partition,
                    std::span<const fleet::Worker* const> workers) {
@@ -261,8 +277,7 @@ std::string WorkersAnswer(std::span<const fleet::Worker* const> workers, Nanos n
 
 void AppendPartitionDump(std::string& out, const index::PartitionIndex& partition,
                          std::span<const fleet::Worker* const> workers) {
-  AppendJsonString(
-      out, fmt::format("{}:{}", partition.partition.model_name, partition.partition.routing_group));
+  AppendJsonString(out, DumpKey(partition.partition));
   out += ':';
   JsonWriter json(out);
   json.BeginObject();

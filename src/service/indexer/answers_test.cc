@@ -1,0 +1,52 @@
+#include "service/indexer/answers.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "index/index_set.h"
+
+namespace kvr::service {
+namespace {
+
+TEST(Answers, Row64TokensBeyond32Bits) {
+  OverlapScores scores;
+  scores.Reset(1);
+  RankOverlap& overlap = scores.Score(RankSlot{0});
+  overlap.rank = {WorkerId{7}, 1};
+  overlap.blocks = {3, 1, 0, 2};
+  scores.mutable_device_holders() = {1, 1, 1};
+  EXPECT_EQ(QueryAnswer(scores, 1u << 31, {}, {}),
+            R"({"scores":{"7":{"1":6442450944}},"frequencies":[1,1,1],"instances":{"7":)"
+            R"({"longest_matched":12884901888,"gpu":6442450944,"dp":{"1":6442450944},)"
+            R"("cpu":8589934592,"disk":12884901888}}})");
+}
+
+TEST(Answers, LowerTiersAloneGiveNoScore) {
+  OverlapScores scores;
+  scores.Reset(1);
+  RankOverlap& overlap = scores.Score(RankSlot{0});
+  overlap.rank = {WorkerId{7}, 0};
+  overlap.blocks = {0, 2, 0, 0};
+  EXPECT_EQ(QueryAnswer(scores, 4, {}, {}),
+            R"({"scores":{},"frequencies":[],"instances":{"7":{"longest_matched":8,"gpu":0,)"
+            R"("dp":{"0":0},"cpu":8,"disk":8}}})");
+}
+
+TEST(Answers, D2KeysOfPartitionsDiffer) {
+  const auto key = [](std::string model, std::string group) {
+    index::IndexSet indexes(index::IndexOptions{});
+    const auto partition = indexes.GetOrCreate({std::move(model), std::move(group)}, 4);
+    std::string out;
+    AppendPartitionDump(out, **partition, {});
+    return out.substr(0, out.find(":{"));
+  };
+  EXPECT_EQ(key("org/model-1.5", "default"), R"("org/model-1.5:default")");
+  EXPECT_EQ(key("a:b", "g:h"), R"("a%3Ab:g:h")");
+  EXPECT_EQ(key("a", "b:g:h"), R"("a:b:g:h")");
+  EXPECT_EQ(key("a%3Ab", "g"), R"("a%253Ab:g")");
+  EXPECT_EQ(key("\"", "\n"), R"("\":\n")");
+}
+
+}  // namespace
+}  // namespace kvr::service
