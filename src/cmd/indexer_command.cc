@@ -148,12 +148,26 @@ Result<service::SourceRegistry::Request> ParseWorker(std::string_view text,
   return request;
 }
 
+// The flag may be given once for all workers or once for each.
+std::vector<std::string> SplitAtCommas(const std::vector<std::string>& texts) {
+  std::vector<std::string> parts;
+  for (std::string_view text : texts) {
+    while (true) {
+      const std::size_t comma = text.find(',');
+      parts.emplace_back(text.substr(0, comma));
+      if (comma == std::string_view::npos) break;
+      text.remove_prefix(comma + 1);
+    }
+  }
+  return parts;
+}
+
 Result<void> RegisterInitial(const IndexerOptions& options, service::SourceRegistry& sources) {
   if (!options.workers.empty() && options.block_size == 0) {
     return Fail(ErrorCode::kInvalidArgument, "--workers needs --block-size");
   }
   std::set<Rank> seen;
-  for (const std::string& text : options.workers) {
+  for (const std::string& text : SplitAtCommas(options.workers)) {
     KVR_TRY(const auto request, ParseWorker(text, options));
     if (!seen.insert(request.rank).second) {
       return Fail(ErrorCode::kInvalidArgument,

@@ -235,15 +235,17 @@ void OptionTable::AddFlags(CLI::App& app) {
   CheckUnique();
   for (const auto& option : options_) {
     const std::string group = option->section_.empty() ? "Options" : option->section_;
+    const std::string help = option->unit_.empty()
+                                 ? option->help_
+                                 : fmt::format("{} [{}]", option->help_, option->unit_);
     auto* values = &option->flag_values_;
     if (option->is_bool_) {
       const std::string name = LongFlag(option->flag_);
-      app.add_flag(fmt::format("{},!--no-{}", option->flag_, name.substr(2)), *values,
-                   option->help_)
+      app.add_flag(fmt::format("{},!--no-{}", option->flag_, name.substr(2)), *values, help)
           ->group(group);
       continue;
     }
-    auto* flag = app.add_option(option->flag_, *values, option->help_)->group(group);
+    auto* flag = app.add_option(option->flag_, *values, help)->group(group);
     flag->allow_extra_args(false);
     if (!option->is_list_) flag->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   }
