@@ -733,7 +733,9 @@ class Index(IndexerTest):
                 self.expect(prefix, 64)
         self.assertLessEqual(sizes[1][0], sizes[0][0] * 1.05)
         if not SANITIZED:
-            self.assertLessEqual(sizes[1][1], sizes[0][1] * 1.05)
+            # In between 192,000 blocks came and went. Of a small process a percentage would be the
+            # allocator's slack; what a zombie costs, a node and its edge, is far above 16 bytes.
+            self.assertLess(sizes[1][1] - sizes[0][1], 192_000 * 16 // 1024)
         # The same by clear, by unregistering, and with two owners of which one leaves first.
         suffix = [stored(list(range(500, 532)), 16, blocks(1000, 32, 4))]
         for source in (engine, other):
