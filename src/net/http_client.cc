@@ -375,7 +375,14 @@ Task<Result<std::unique_ptr<HttpStream>>> HttpClient::Impl::Open(const Url& peer
     if (!reused) {
       const TimePoint limit = std::min(deadline, After(options.connect_timeout));
       auto made = co_await Connect(peer, limit);
-      if (!made) co_return tl::make_unexpected(std::move(made).error());
+      if (!made) {
+        Error error = std::move(made).error();
+        // The caller has time left, so it is the peer that cannot be reached.
+        if (error.code == ErrorCode::kTimeout && limit < deadline) {
+          error.code = ErrorCode::kUnavailable;
+        }
+        co_return tl::unexpected<Error>(std::move(error));
+      }
       connection = *std::move(made);
     }
     auto stream =

@@ -30,8 +30,8 @@ class HttpStream {
   virtual Task<Result<std::string_view>> Read() = 0;
 };
 
-// Tasks of any I/O thread of the runtime may use one client; each thread has its own pool. Arguments
-// are used until the returned task has ended.
+// Tasks of any I/O thread of the runtime may use one client; each thread has its own pool.
+// Arguments are used until the returned task has ended.
 class HttpClient {
  public:
   struct Options {
@@ -51,7 +51,8 @@ class HttpClient {
   // Sends the request (Host, Content-Length and Connection are set here; request.target is appended
   // to peer.prefix) and waits for the head. The body of `request` is sent byte for byte. A pooled
   // connection that turns out dead before any byte of the answer is replaced once by a fresh one.
-  // kUnavailable: no connection. kTimeout. kUpstream: no HTTP answer.
+  // kUnavailable: no connection, also none within connect_timeout: nothing was sent. kTimeout: the
+  // peer was silent for the read time-out. kUpstream: no HTTP answer.
   Task<Result<std::unique_ptr<HttpStream>>> Open(const Url& peer, const HttpRequest& request);
 
   // Open and read to the end. kTooLarge beyond response_bytes_max.

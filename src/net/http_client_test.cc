@@ -241,8 +241,8 @@ TEST_F(HttpClientTest, TheWholeExchangeMayHaveALimit) {
   RawServer server;
   const Url peer = Loopback(server.port());
   const HttpRequest request = Get("/");
-  const auto response = RunOn<FetchResult>(
-      runtime_, [&] { return client_->FetchWithin(Millis{30}, peer, request); });
+  const auto response =
+      RunOn<FetchResult>(runtime_, [&] { return client_->FetchWithin(Millis{30}, peer, request); });
   ASSERT_FALSE(response);
   EXPECT_EQ(response.error().code, ErrorCode::kTimeout);
 }
@@ -295,6 +295,23 @@ TEST_F(HttpClientTest, AStaleConnectionIsReplacedOnce) {
     const auto response = second.get();
     EXPECT_TRUE(response) << response.error().message;
   }
+}
+
+TEST_F(HttpClientTest, APeerThatTakesNoConnectionIsUnavailable) {
+  HttpClient::Options options;
+  options.connect_timeout = Millis{50};
+  MakeClient(options);
+  const RawServer server(0);
+  const RawClient waiting(server.port());
+  const Url peer = Loopback(server.port());
+  const HttpRequest request = Get("/");
+  const auto response = Fetch(peer, request);
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().code, ErrorCode::kUnavailable) << response.error().message;
+  const auto hurried =
+      RunOn<FetchResult>(runtime_, [&] { return client_->FetchWithin(Millis{20}, peer, request); });
+  ASSERT_FALSE(hurried);
+  EXPECT_EQ(hurried.error().code, ErrorCode::kTimeout) << hurried.error().message;
 }
 
 TEST_F(HttpClientTest, NothingIsSentTwiceOnceAByteCameBack) {

@@ -129,7 +129,7 @@ void RawClient::Reset() {
   Close();
 }
 
-RawServer::RawServer() {
+RawServer::RawServer(int backlog) {
   fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   KVR_CHECK(fd_ >= 0);
   SetPatience(fd_);
@@ -137,7 +137,7 @@ RawServer::RawServer() {
   socklen_t size = sizeof address;
   // NOLINTBEGIN: the socket API's own casts
   KVR_CHECK(bind(fd_, reinterpret_cast<const sockaddr*>(&address), size) == 0);
-  KVR_CHECK(listen(fd_, 128) == 0);
+  KVR_CHECK(listen(fd_, backlog) == 0);
   KVR_CHECK(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
   // NOLINTEND
   port_ = ntohs(address.sin_port);

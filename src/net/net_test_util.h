@@ -57,7 +57,8 @@ class RawClient {
 // A listening loopback socket whose connections a test answers by hand.
 class RawServer {
  public:
-  RawServer();
+  // Beyond `backlog` + 1 connections that wait to be accepted, further ones get no answer at all.
+  explicit RawServer(int backlog = 128);
   ~RawServer();
   RawServer(const RawServer&) = delete;
   RawServer& operator=(const RawServer&) = delete;
