@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/latch.h"
 #include "base/thread_name.h"
 
 namespace kvr::ingest {
@@ -14,29 +15,6 @@ namespace {
 constexpr Nanos kWaitMax = std::chrono::seconds(1);
 // Turns spent at Stop on what has arrived already; an engine that never pauses must not hold it up.
 constexpr int kDrainTurnsMax = 1'000;
-
-// Lets the caller wait for its work. Shared by both, because the caller may not be told earlier
-// than the thread is done with it.
-class Done {
- public:
-  void Signal() KVR_EXCLUDES(mutex_) {
-    {
-      const Lock lock(mutex_);
-      done_ = true;
-    }
-    changed_.NotifyAll();
-  }
-  void Wait() KVR_EXCLUDES(mutex_) {
-    const Lock lock(mutex_);
-    while (!done_)
-      changed_.Wait(mutex_);
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool done_ KVR_GUARDED_BY(mutex_) = false;
-};
 
 }  // namespace
 
@@ -68,10 +46,10 @@ void IngestThread::Stop() {
 }
 
 Result<void> IngestThread::Do(Work work) {
-  const auto done = std::make_shared<Done>();
-  if (!work_.TryPush([&work, done] {
+  Latch done;
+  if (!work_.TryPush([&work, &done] {
         work();
-        done->Signal();
+        done.Set();
       })) {
     if (refusing_.load(std::memory_order_relaxed)) {
       return Fail(ErrorCode::kCancelled, "event ingest is stopped");
@@ -81,7 +59,7 @@ Result<void> IngestThread::Do(Work work) {
                             options_.commands_max));
   }
   poller_->Wake();
-  done->Wait();
+  done.Wait();
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/latch.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/thread_name.h"
@@ -37,28 +38,6 @@ void LogEscaped(const std::exception_ptr& error) {
     KVR_ERROR("task failed with an unknown exception");
   }
 }
-
-// Set by the destructor of a token, so that a task which is dropped counts as ended too.
-class Latch {
- public:
-  void Set() KVR_EXCLUDES(mutex_) {
-    {
-      const Lock lock(mutex_);
-      set_ = true;
-    }
-    condition_.NotifyAll();
-  }
-  void Wait() KVR_EXCLUDES(mutex_) {
-    const Lock lock(mutex_);
-    while (!set_)
-      condition_.Wait(mutex_);
-  }
-
- private:
-  Mutex mutex_;
-  CondVar condition_;
-  bool set_ KVR_GUARDED_BY(mutex_) = false;
-};
 
 }  // namespace
 
@@ -148,7 +127,8 @@ void IoRuntime::Post(std::size_t thread, std::function<void()> work) {
 void IoRuntime::RunBlocking(std::function<Task<void>()> task) {
   Latch latch;
   {
-    // Every copy of the closure shares the token; the last one to go opens the latch.
+    // Every copy of the closure shares the token; the last one to go opens the latch, so that a
+    // task which is dropped counts as ended too.
     std::shared_ptr<void> token(nullptr, [&latch](void*) { latch.Set(); });
     Spawn([token = std::move(token), task = std::move(task)] { return task(); });
   }
