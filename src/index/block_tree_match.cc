@@ -86,23 +86,31 @@ class BlockTree::Walk {
       const std::uint64_t stay = node ? walking & node->holders[tier].Word(w) : 0;
       Walking(tier, w) = stay;
       left |= stay;
-      for (std::uint64_t gone = walking & ~stay; gone != 0; gone &= gone - 1)
-        Leave(FirstSlot(w, gone), tier, node);
+      if (walking != stay) Leave(w, walking & ~stay, tier, node);
     }
     busy_[tier] = left != 0;
   }
 
-  void Leave(std::size_t slot, std::size_t tier, const Node* node)
+  // The slots `gone` of word `w` end in `tier`. Whom a farther tier holds `node` for goes on there.
+  void Leave(std::size_t w, std::uint64_t gone, std::size_t tier, const Node* node)
       KVR_REQUIRES_SHARED(tree_.mutex_) {
-    RankOverlap& overlap = scores_.Entry(static_cast<RankSlot>(slot));
-    overlap.blocks[tier] = depth_ - overlap.depth();
+    std::uint64_t ending = gone;
     for (std::size_t next = tier + 1; node && next < tiers_; ++next) {
-      if (!node->holders[next].Has(static_cast<std::uint32_t>(slot))) continue;
-      Walking(next, slot / HolderSet::kWordBits) |= SlotBit(slot);
+      const std::uint64_t moving = ending & node->holders[next].Word(w);
+      if (moving == 0) continue;
+      Walking(next, w) |= moving;
       busy_[next] = true;
-      return;
+      ending &= ~moving;
     }
-    overlap.last = tree_.NameOf(static_cast<std::uint32_t>(slot), node_);
+    const Node& last = tree_.nodes_[node_];
+    for (; gone != 0; gone &= gone - 1) {
+      const std::size_t slot = FirstSlot(w, gone);
+      RankOverlap& overlap = scores_.Entry(static_cast<RankSlot>(slot));
+      overlap.blocks[tier] = depth_ - overlap.depth();
+      if ((ending & SlotBit(slot)) == 0) continue;
+      overlap.last =
+          last.renamed == 0 ? last.engine : tree_.NameOf(static_cast<std::uint32_t>(slot), node_);
+    }
   }
 
   void CountDeviceHolders() {

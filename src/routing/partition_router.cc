@@ -11,15 +11,17 @@ namespace {
 void FillCandidates(const sched::Constraints& constraints, const Members& members,
                     Scratch& scratch) {
   scratch.candidates.clear();
+  const bool prefers = !constraints.preferred_taints.empty();
   for (const std::uint32_t i : scratch.eligible) {
-    const RankOverlap& overlap = scratch.overlaps[i];
-    scratch.candidates.push_back(
-        {.rank = members.hosts[i].rank,
-         .device = overlap.blocks[static_cast<std::size_t>(Tier::kDevice)],
-         .host = overlap.blocks[static_cast<std::size_t>(Tier::kHostPinned)],
-         .disk = overlap.blocks[static_cast<std::size_t>(Tier::kDisk)] +
-                 overlap.blocks[static_cast<std::size_t>(Tier::kExternal)],
-         .taint_weight = sched::PreferredWeight(constraints, members.hosts[i])});
+    const auto& blocks = scratch.overlaps[i].blocks;
+    // Filled where it stands: to copy what was just written field by field would stall.
+    sched::Candidate& candidate = scratch.candidates.emplace_back();
+    candidate.rank = members.hosts[i].rank;
+    candidate.device = blocks[static_cast<std::size_t>(Tier::kDevice)];
+    candidate.host = blocks[static_cast<std::size_t>(Tier::kHostPinned)];
+    candidate.disk = blocks[static_cast<std::size_t>(Tier::kDisk)] +
+                     blocks[static_cast<std::size_t>(Tier::kExternal)];
+    if (prefers) candidate.taint_weight = sched::PreferredWeight(constraints, members.hosts[i]);
   }
 }
 
@@ -130,10 +132,7 @@ Result<bool> PartitionRouter::Choose(const RouteRequest& request, const Prompt& 
     candidate.decode_blocks = now.active_blocks + prompt.sequence.size() - now.shared_blocks;
     candidate.active_requests = now.active_requests;
   }
-  const std::uint64_t floor = sched::PrefillFloor(scratch.candidates);
-  scratch.costs.clear();
-  for (const sched::Candidate& candidate : scratch.candidates)
-    scratch.costs.push_back(sched::Cost(cost, shape, candidate, floor));
+  sched::CostAll(cost, shape, scratch.candidates, scratch.costs);
 
   sched::Policy& policy =
       *policies_[static_cast<std::size_t>(request.policy.value_or(options_.policy))];

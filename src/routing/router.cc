@@ -130,9 +130,16 @@ class Router::Impl {
     const auto index = indexes_.Find(partition);
     if (!index || index->block_size != members.block_size || prompt.blocks.empty()) return;
     index->index->Match(prompt.blocks, {}, scratch.scores);
+    // Slots are mostly given in ascending order of ranks, so the next is mostly the neighbour.
+    std::size_t next = 0;
     for (const RankSlot slot : scratch.scores.scored()) {
       const RankOverlap& overlap = scratch.scores.at(slot);
-      if (const auto member = members.Find(overlap.rank)) scratch.overlaps[*member] = overlap;
+      if (next >= members.hosts.size() || members.hosts[next].rank != overlap.rank) {
+        const auto member = members.Find(overlap.rank);
+        if (!member) continue;
+        next = *member;
+      }
+      scratch.overlaps[next++] = overlap;
     }
   }
 

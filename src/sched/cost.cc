@@ -45,6 +45,32 @@ double CreditDecay(const CostOptions& options, const RequestShape& request,
   return 1 / (1 + options.overlap_score_credit_decay * excess);
 }
 
+// Every field is set where it stands: to copy what was just written field by field would stall.
+void SetTerms(const CostOptions& options, const RequestShape& request, const Candidate& candidate,
+              std::uint64_t prefill_floor, CostTerms& terms) {
+  const double device =
+      request.only_effective_overlap ? candidate.effective_overlap : candidate.device;
+  terms.raw_prefill_blocks = RawPrefillBlocks(options, request, candidate);
+  terms.credit_decay = CreditDecay(options, request, candidate, prefill_floor);
+  terms.credit_blocks = options.overlap_score_credit * terms.credit_decay * device +
+                        options.host_cache_hit_weight * candidate.host +
+                        options.disk_cache_hit_weight * candidate.disk +
+                        options.shared_cache_multiplier * candidate.shared_beyond;
+  terms.decode_blocks = static_cast<double>(candidate.decode_blocks);
+  terms.request_blocks = options.decode_active_request_weight * candidate.active_requests;
+  terms.taint_factor = candidate.taint_weight ? std::exp(-std::tanh(*candidate.taint_weight)) : 1;
+
+  // Where the prompt costs nothing, what is cached there makes decoding cheaper instead.
+  const bool credit_decode =
+      request.decode_pool && !request.track_prefill && options.overlap_score_credit > 0;
+  const double base = credit_decode
+                          ? std::max(0.0, terms.decode_blocks - terms.credit_blocks)
+                          : options.prefill_load_scale *
+                                    std::max(0.0, terms.raw_prefill_blocks - terms.credit_blocks) +
+                                terms.decode_blocks;
+  terms.total = (base + terms.request_blocks) * terms.taint_factor;
+}
+
 }  // namespace
 
 Result<void> CostOptions::Validate() const {
@@ -88,8 +114,10 @@ std::uint64_t CachedTokens(const CostOptions& options, const RequestShape& reque
                            const Candidate& candidate) {
   const double blocks = request.only_effective_overlap ? candidate.effective_overlap
                                                        : EffectiveOverlap(options, candidate);
-  const double tokens = std::max(0.0, std::floor(blocks * request.block_size));
-  return tokens < 0x1p63 ? static_cast<std::uint64_t>(tokens) : std::uint64_t{1} << 63;
+  const double tokens = std::max(0.0, blocks * request.block_size);
+  // The cast rounds down. Signed, because that is one instruction.
+  return tokens < 0x1p63 ? static_cast<std::uint64_t>(static_cast<std::int64_t>(tokens))
+                         : std::uint64_t{1} << 63;
 }
 
 std::uint32_t SharedBeyond(std::span<const BlockRange> hits, std::uint32_t device) {
@@ -109,29 +137,18 @@ std::uint64_t PrefillFloor(std::span<const Candidate> candidates) {
 CostTerms Cost(const CostOptions& options, const RequestShape& request, const Candidate& candidate,
                std::uint64_t prefill_floor) {
   KVR_CHECK(request.isl_tokens > 0 && request.block_size > 0);
-  const double device =
-      request.only_effective_overlap ? candidate.effective_overlap : candidate.device;
   CostTerms terms;
-  terms.raw_prefill_blocks = RawPrefillBlocks(options, request, candidate);
-  terms.credit_decay = CreditDecay(options, request, candidate, prefill_floor);
-  terms.credit_blocks = options.overlap_score_credit * terms.credit_decay * device +
-                        options.host_cache_hit_weight * candidate.host +
-                        options.disk_cache_hit_weight * candidate.disk +
-                        options.shared_cache_multiplier * candidate.shared_beyond;
-  terms.decode_blocks = static_cast<double>(candidate.decode_blocks);
-  terms.request_blocks = options.decode_active_request_weight * candidate.active_requests;
-  if (candidate.taint_weight) terms.taint_factor = std::exp(-std::tanh(*candidate.taint_weight));
-
-  // Where the prompt costs nothing, what is cached there makes decoding cheaper instead.
-  const bool credit_decode =
-      request.decode_pool && !request.track_prefill && options.overlap_score_credit > 0;
-  const double base = credit_decode
-                          ? std::max(0.0, terms.decode_blocks - terms.credit_blocks)
-                          : options.prefill_load_scale *
-                                    std::max(0.0, terms.raw_prefill_blocks - terms.credit_blocks) +
-                                terms.decode_blocks;
-  terms.total = (base + terms.request_blocks) * terms.taint_factor;
+  SetTerms(options, request, candidate, prefill_floor, terms);
   return terms;
+}
+
+void CostAll(const CostOptions& options, const RequestShape& request,
+             std::span<const Candidate> candidates, std::vector<CostTerms>& costs) {
+  KVR_CHECK(request.isl_tokens > 0 && request.block_size > 0);
+  const std::uint64_t floor = PrefillFloor(candidates);
+  costs.resize(candidates.size());
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    SetTerms(options, request, candidates[i], floor, costs[i]);
 }
 
 }  // namespace kvr::sched

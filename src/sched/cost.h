@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "model/ids.h"
@@ -116,5 +117,9 @@ std::uint64_t PrefillFloor(std::span<const Candidate> candidates);
 
 CostTerms Cost(const CostOptions& options, const RequestShape& request, const Candidate& candidate,
                std::uint64_t prefill_floor);
+
+// Replaces `costs` by those of `candidates`, in their order, over their own prefill floor.
+void CostAll(const CostOptions& options, const RequestShape& request,
+             std::span<const Candidate> candidates, std::vector<CostTerms>& costs);
 
 }  // namespace kvr::sched

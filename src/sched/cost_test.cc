@@ -220,6 +220,23 @@ TEST(Cost, PrefillFloorIsTheLeast) {
   EXPECT_EQ(PrefillFloor({}), 0u);
 }
 
+TEST(Cost, AllAreAsEachOverTheCommonFloor) {
+  CostOptions options;
+  options.overlap_score_credit_decay = 1;
+  const RequestShape request = Shape(64, 16);
+  const std::vector<Candidate> candidates = {Load(2, 7, 640), Tainted(3, 0.5), Load(1, 5, 64, 2)};
+  // What an earlier request left there counts for nothing.
+  std::vector<CostTerms> costs(5, CostTerms{9, 9, 9, 9, 9, 9, 9});
+  CostAll(options, request, candidates, costs);
+  ASSERT_EQ(costs.size(), candidates.size());
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    const CostTerms alone = Cost(options, request, candidates[i], PrefillFloor(candidates));
+    EXPECT_EQ(costs[i].total, alone.total);
+    EXPECT_EQ(costs[i].taint_factor, alone.taint_factor);
+    EXPECT_EQ(costs[i].credit_decay, alone.credit_decay);
+  }
+}
+
 TEST(Cost, HugeLoadsSaturate) {
   const double cost = Cost({}, Shape(64, 16), Load(0, UINT64_MAX, UINT64_MAX), 0).total;
   EXPECT_TRUE(std::isfinite(cost));
