@@ -172,8 +172,10 @@ net::Task<void> MockServer::Stream(net::HttpExchange& exchange, const GenerateRe
   if (const auto begun = co_await exchange.BeginStream(200, headers); !begun) co_return;
   std::uint32_t sent = 0;
   std::string out;
-  while (!generation.finished()) {
+  // What came up while a write waited for the client is still to be sent, the end included.
+  for (bool finished = false; !finished;) {
     co_await generation.Changed();
+    finished = generation.finished();
     if (generation.lost()) {
       exchange.Abort();
       co_return;
@@ -181,13 +183,13 @@ net::Task<void> MockServer::Stream(net::HttpExchange& exchange, const GenerateRe
     const std::vector<TokenId> tokens = generation.TakeTokens();
     sent += static_cast<std::uint32_t>(tokens.size());
     out.clear();
-    writer.AppendTokens(out, tokens, generation.finished());
+    writer.AppendTokens(out, tokens, finished);
     if (dies_after && sent >= *dies_after) {
       (void)co_await exchange.Write(out);
       exchange.Abort();
       co_return;
     }
-    if (generation.finished()) {
+    if (finished) {
       if (request.include_usage) writer.AppendUsage(out, UsageOf(generation, sent));
       AnswerWriter::AppendDone(out);
     }

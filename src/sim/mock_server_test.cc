@@ -148,6 +148,31 @@ TEST_F(MockServerTest, StreamsEachTokenAndTellsTheTruthAboutTheCache) {
   EXPECT_EQ(Metric("vllm:kv_cache_usage_perc"), 0);
 }
 
+TEST_F(MockServerTest, AClientThatReadsSlowlyGetsTheWholeStream) {
+  constexpr int kOutput = 60'000;  // more than the kernel buffers
+  options_.engine.core.pool.blocks_max = 16'384;
+  options_.engine.core.time.speedup = 10'000;
+  options_.engine.tick = std::chrono::milliseconds(1);
+  Start();
+  net::testing::RawClient client(peer_.port, 4'096);
+  const std::string body =
+      fmt::format(R"({{"model":"mock","prompt":[1,2,3],"max_tokens":{},"stream":true}})", kOutput);
+  ASSERT_TRUE(
+      client.Send(fmt::format("POST /v1/completions HTTP/1.1\r\nHost: m\r\n"
+                              "Connection: close\r\nContent-Length: {}\r\n\r\n{}",
+                              body.size(), body)));
+  EXPECT_TRUE(
+      Eventually([&] { return Metric("vllm:generation_tokens_total") == double{kOutput}; }));
+  const std::string answer = client.ReadToEnd();
+  EXPECT_TRUE(answer.ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"))
+      << answer.substr(answer.size() - 200);
+  int tokens = 0;
+  constexpr std::string_view kToken = R"("text":")";
+  for (std::size_t at = 0; (at = answer.find(kToken, at)) != std::string::npos; ++at)
+    ++tokens;
+  EXPECT_EQ(tokens, kOutput);
+}
+
 TEST_F(MockServerTest, TheSamePromptIsAnsweredWithTheSameWords) {
   Start();
   const std::string body = R"({"model":"mock","messages":[{"role":"user","content":"hi"}],)"
