@@ -60,6 +60,16 @@ TEST(ReplayStats, SumsUpAnArm) {
   EXPECT_NEAR(arm.load_cv, 256.0 / 755.0, 1e-9);
 }
 
+TEST(ReplayStats, AnAnswerWhoseTokensWereNotSeenHasNoTimeToTheFirst) {
+  std::vector<RequestRecord> records = {Answered(0, 0, 100, 200, "1", 0),
+                                        Answered(1, 0, 0, 200, "1", 0)};
+  const ArmResult arm = SummarizeArm("kv", records, 1);
+  EXPECT_EQ(arm.ttft.count, 1u);
+  EXPECT_DOUBLE_EQ(arm.ttft.mean, 100);
+  EXPECT_EQ(arm.tpot.count, 1u);
+  EXPECT_EQ(arm.e2e.count, 2u);
+}
+
 TEST(ReplayStats, FailedRequestsCountAsErrorsAndNowhereElse) {
   std::vector<RequestRecord> records = {Answered(0, 0, 100, 200, "1", 0)};
   records.emplace_back();

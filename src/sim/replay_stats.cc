@@ -119,8 +119,9 @@ ArmResult SummarizeArm(std::string name, std::span<const RequestRecord> records,
     const double first_ms = ToMs(record.first_token) * time_scale;
     const double done_ms = ToMs(record.done) * time_scale;
     e2e.push_back(done_ms);
-    if (record.output_tokens > 0) ttft.push_back(first_ms);
-    if (record.output_tokens > 1) {
+    const bool seen = record.first_token > Nanos{0};
+    if (seen) ttft.push_back(first_ms);
+    if (seen && record.output_tokens > 1) {
       tpot.push_back((done_ms - first_ms) / static_cast<double>(record.output_tokens - 1));
     }
     const std::uint64_t actual = record.actual_cached_tokens.value_or(0);
