@@ -11,12 +11,10 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX leaves it undeclared
 
 namespace kvr::cmd {
 namespace {
@@ -46,33 +44,60 @@ bool WaitForExit(pid_t pid, Millis limit) {
   return ready > 0;
 }
 
+using Pipe = std::array<int, 2>;
+
+// The child between fork and exec, where only async-signal-safe calls are allowed. Says through
+// `failure` why there is no new program.
+[[noreturn]] void Become(char* const* words, pid_t parent, int output, int failure) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // A parent that ended before the call above sends no signal.
+  if (getppid() == parent && dup2(output, STDOUT_FILENO) >= 0) execv(words[0], words);
+  const int reason = errno;
+  const ssize_t told = write(failure, &reason, sizeof reason);
+  _exit(told == sizeof reason ? 127 : 126);
+}
+
+// The child's errno when it could not become the program, else 0.
+int ReadFailure(int failure) {
+  int reason = 0;
+  while (read(failure, &reason, sizeof reason) < 0 && errno == EINTR) {
+  }
+  return reason;
+}
+
 }  // namespace
 
 Result<ChildProcess> ChildProcess::Start(const std::vector<std::string>& words) {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+  Pipe output{};
+  Pipe failure{};
+  if (pipe2(output.data(), O_CLOEXEC) != 0) {
     return Fail(ErrorCode::kIo, fmt::format("cannot make a pipe: {}", Reason(errno)));
+  }
+  if (pipe2(failure.data(), O_CLOEXEC) != 0) {
+    const int reason = errno;
+    close(output[0]);
+    close(output[1]);
+    return Fail(ErrorCode::kIo, fmt::format("cannot make a pipe: {}", Reason(reason)));
   }
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
   for (const std::string& word : words) {
-    arguments.push_back(const_cast<char*>(word.c_str()));  // posix_spawn does not write to them
+    arguments.push_back(const_cast<char*>(word.c_str()));  // exec does not write to them
   }
   arguments.push_back(nullptr);
 
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  pid_t pid = -1;
-  const int failed =
-      posix_spawn(&pid, words[0].c_str(), &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  if (failed != 0) {
-    close(ends[0]);
-    return Fail(ErrorCode::kIo, fmt::format("cannot start {}: {}", words[0], Reason(failed)));
-  }
-  return ChildProcess(pid, ends[0]);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) Become(arguments.data(), parent, output[1], failure[1]);
+  const int not_forked = pid < 0 ? errno : 0;
+  close(output[1]);
+  close(failure[1]);
+  const int failed = pid < 0 ? not_forked : ReadFailure(failure[0]);
+  close(failure[0]);
+  if (failed == 0) return ChildProcess(pid, output[0]);
+  close(output[0]);
+  if (pid > 0) waitpid(pid, nullptr, 0);
+  return Fail(ErrorCode::kIo, fmt::format("cannot start {}: {}", words[0], Reason(failed)));
 }
 
 Result<ChildProcess> ChildProcess::StartSelf(std::vector<std::string> words) {

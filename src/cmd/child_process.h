@@ -12,7 +12,8 @@
 namespace kvr::cmd {
 
 // Runs one program with its standard output read by us; its standard error stays ours. Movable;
-// ends the child when destroyed. Not thread-safe.
+// ends the child when destroyed. Not thread-safe. The thread that starts it must live as long as
+// it: when that ends, even by a signal nobody can catch, the child gets SIGTERM.
 class ChildProcess {
  public:
   // `words[0]` is the program's path. kIo says why it could not be started.

@@ -1,8 +1,13 @@
 #include "cmd/child_process.h"
 
+#include <array>
+#include <csignal>
 #include <utility>
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace kvr::cmd {
 namespace {
@@ -43,6 +48,28 @@ TEST(ChildProcess, TerminatesThenKills) {
   ASSERT_EQ(*deaf->ReadLine(Millis{10'000}), "up");
   ChildProcess moved = std::move(*deaf);
   EXPECT_EQ(moved.Terminate(Millis{1}), 128 + 9);
+}
+
+TEST(ChildProcess, EndsWithItsParentHoweverThatEnds) {
+  // The child of the child holds the only writing end, so the pipe ends with it.
+  std::array<int, 2> alive{};
+  ASSERT_EQ(pipe(alive.data()), 0);
+  const pid_t parent = fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    auto child = ChildProcess::Start({"/bin/sh", "-c", "echo up; exec sleep 1000"});
+    const bool up = child && child->ReadLine(Millis{10'000}).has_value();
+    kill(getpid(), up ? SIGKILL : SIGABRT);
+  }
+  close(alive[1]);
+  int status = 0;
+  ASSERT_EQ(waitpid(parent, &status, 0), parent);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+  pollfd watch{alive[0], POLLIN, 0};
+  EXPECT_EQ(poll(&watch, 1, 20'000), 1) << "the child is still there";
+  char byte = 0;
+  EXPECT_EQ(read(alive[0], &byte, 1), 0);
+  close(alive[0]);
 }
 
 }  // namespace
