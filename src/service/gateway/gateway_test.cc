@@ -674,6 +674,8 @@ TEST(Gateway, TellsAboutItsFleet) {
   const Answer workers = get("/workers");
   EXPECT_THAT(workers.body,
               HasSubstr(R"("dp_rank":0,"state":"exact","reason":"none","detail":"")"));
+  // The rank has no source of its own, as one that shares another rank's stream.
+  EXPECT_THAT(workers.body, HasSubstr(R"("blocks":{"device":1,)"));
   EXPECT_THAT(workers.body, HasSubstr(R"("dp_rank":1,"state":"blind","reason":"no_event_source")"));
   EXPECT_THAT(workers.body, HasSubstr(R"("block_size":4)"));
   EXPECT_THAT(get("/metrics").body, HasSubstr("kvr_gateway_requests_in_flight 0"));
