@@ -144,8 +144,10 @@ net::Task<void> Relay::RespondBroken() {
 
 void Relay::Account() {
   if (!scanner_.saw_output()) return;
-  answer_.decision.booking.PrefillDone();
-  record_.FirstToken();
+  if (!std::exchange(output_seen_, true)) {
+    answer_.decision.booking.PrefillDone();
+    record_.FirstToken();
+  }
   const std::uint64_t output = scanner_.output_tokens();
   if (output <= counted_output_) return;
   const std::uint64_t more = output - counted_output_;

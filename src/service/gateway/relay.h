@@ -53,6 +53,7 @@ class Relay {
   std::uint64_t counted_output_ = 0;
   std::optional<openai::Usage> usage_;
   bool first_byte_seen_ = false;
+  bool output_seen_ = false;
   bool complete_ = false;
 };
 
