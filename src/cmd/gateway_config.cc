@@ -1,11 +1,21 @@
 #include "cmd/gateway_config.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include <fmt/format.h>
 
 #include "config/option_table.h"
 
 namespace kvr::cmd {
 namespace {
+
+// Between two signs of life of a request: until the engine is reached, has taken the request, and
+// answers.
+Nanos LongestSilence(const net::HttpClient::Options& client) {
+  constexpr Millis kYear = std::chrono::hours(24 * 365);  // far from what a clock can count
+  return std::min(client.connect_timeout, kYear) + 2 * std::min(client.read_timeout, kYear);
+}
 
 void BindServer(GatewayConfig& config, config::OptionTable& table) {
   net::HttpServer::Options& server = config.server;
@@ -140,6 +150,7 @@ Result<void> GatewayConfig::Finish() {
                               adapter, entry->second, model));
     }
   }
+  router.load.expiry = std::max(router.load.expiry, LongestSilence(client));
   KVR_TRY_VOID(router.Validate());
   KVR_TRY_VOID(gateway.Validate());
   KVR_TRY_VOID(ingest.Validate());

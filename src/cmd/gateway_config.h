@@ -42,7 +42,8 @@ struct GatewayConfig {
   // One option a field, but the workers, which are the subtree `workers`.
   void Bind(config::OptionTable& table);
 
-  // Takes the workers' adapters over into `gateway` and checks every part. kInvalidArgument.
+  // Takes the workers' adapters over into `gateway`, lets bookings outlast the silence that engines
+  // are granted, and checks every part. kInvalidArgument.
   Result<void> Finish();
 };
 
