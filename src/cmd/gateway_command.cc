@@ -73,6 +73,7 @@ class Node {
     }
     gateway_.AddRoutes(server_);
     runtime_.Spawn([this] { return SweepUntilCancelled(router_); });
+    runtime_.Spawn([this] { return gateway_.WatchEngines(); });
     return server_.Start();
   }
 

@@ -65,10 +65,13 @@ void BindGateway(GatewayConfig& config, config::OptionTable& table) {
       .Bind("gateway", "answer_bytes_read_max", &gateway.answer_bytes_read_max,
             "Answers up to this length are searched for usage")
       .Unit("bytes");
-  table.Bind("gateway", "cooldown_first_ms", &gateway.cooldown_first,
-             "An engine that cannot be reached is avoided for so long");
-  table.Bind("gateway", "cooldown_max_ms", &gateway.cooldown_max,
-             "... doubled with each further failure up to this");
+  service::EngineWatch::Options& watch = gateway.engine_watch;
+  table.Bind("engine", "probe_first_ms", &watch.probe_first,
+             "An engine that cannot be reached is asked for its health after so long", Millis{1});
+  table.Bind("engine", "probe_max_ms", &watch.probe_max, "... then after twice as long, up to this",
+             Millis{1});
+  table.Bind("engine", "probe_timeout_ms", &watch.probe_timeout, "For the answer to that",
+             Millis{1});
   table.Bind("gateway", "retry_after_ms", &gateway.retry_after, "What refused clients are told");
   table.Bind("gateway", "require_exact", &gateway.require_exact,
              "/ready asks for a rank whose cache is known exactly");

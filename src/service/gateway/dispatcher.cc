@@ -55,8 +55,8 @@ net::Task<Result<Dispatched, DispatchFailure>> Dispatcher::Send(routing::RouteRe
                                                                 RequestRecord& record) {
   using Answer = Result<Dispatched, DispatchFailure>;
   Excluded excluded;
-  excluded.ranks = cooldown_.PausedRanks(*catalog_.snapshot());
-  excluded.paused = excluded.ranks.size();
+  excluded.ranks = watch_.DownRanks(*catalog_.snapshot());
+  excluded.down = excluded.ranks.size();
   std::optional<Dispatched> refused;  // the last answer that was worth another try
   std::optional<Error> failed;
   std::optional<RetryReason> why;
@@ -75,12 +75,12 @@ net::Task<Result<Dispatched, DispatchFailure>> Dispatcher::Send(routing::RouteRe
       failed = std::move(stream).error();
       if (failed->code == ErrorCode::kTimeout || IsCancel(*failed)) break;
       const bool unreachable = failed->code == ErrorCode::kUnavailable;
-      if (unreachable) cooldown_.Failed(rank.worker);
+      if (unreachable) watch_.Failed(rank.worker);
       why = unreachable ? RetryReason::kUnreachable : RetryReason::kBroke;
       Exclude(rank, true, excluded);
       continue;
     }
-    cooldown_.Answered(rank.worker);
+    watch_.Answered(rank.worker);
     const int status = (*stream)->status();
     Dispatched answer{*std::move(decision), *std::move(stream), attempt};
     if (!IsWorthAnother(status)) co_return Answer(std::move(answer));
@@ -97,13 +97,13 @@ net::Task<Result<Dispatched, DispatchFailure>> Dispatcher::Send(routing::RouteRe
 Result<routing::Decision> Dispatcher::Choose(routing::RouteRequest route, Excluded& excluded) {
   route.constraints.excluded = excluded.ranks;
   auto decision = router_.Route(route);
-  if (decision || decision.error().code != ErrorCode::kUnavailable || excluded.paused == 0) {
+  if (decision || decision.error().code != ErrorCode::kUnavailable || excluded.down == 0) {
     return decision;
   }
-  // Better an engine that failed a moment ago than none.
+  // Better an engine that could not be reached before than none.
   excluded.ranks.erase(excluded.ranks.begin(),
-                       excluded.ranks.begin() + static_cast<std::ptrdiff_t>(excluded.paused));
-  excluded.paused = 0;
+                       excluded.ranks.begin() + static_cast<std::ptrdiff_t>(excluded.down));
+  excluded.down = 0;
   route.constraints.excluded = excluded.ranks;
   return router_.Route(route);
 }

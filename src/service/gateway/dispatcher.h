@@ -11,7 +11,7 @@
 #include "net/task.h"
 #include "openai/api_error.h"
 #include "routing/router.h"
-#include "service/gateway/engine_cooldown.h"
+#include "service/gateway/engine_watch.h"
 #include "service/gateway/gateway_metrics.h"
 
 namespace kvr::service {
@@ -38,11 +38,11 @@ class Dispatcher {
  public:
   // All must outlive the dispatcher.
   Dispatcher(routing::Router& router, const fleet::Catalog& catalog, net::HttpClient& client,
-             EngineCooldown& cooldown, std::size_t attempts_max)
+             EngineWatch& watch, std::size_t attempts_max)
       : router_(router),
         catalog_(catalog),
         client_(client),
-        cooldown_(cooldown),
+        watch_(watch),
         attempts_max_(attempts_max) {}
 
   // Routes and sends `request`, whose rank header is set here, until an engine answers. Another
@@ -54,10 +54,10 @@ class Dispatcher {
                                                       RequestRecord& record);
 
  private:
-  // Ranks this request must not go to: first those that pause, then those that failed it.
+  // Ranks this request must not go to: first those that are down, then those that failed it.
   struct Excluded {
     std::vector<Rank> ranks;
-    std::size_t paused = 0;
+    std::size_t down = 0;
   };
 
   Result<routing::Decision> Choose(routing::RouteRequest route, Excluded& excluded);
@@ -68,7 +68,7 @@ class Dispatcher {
   routing::Router& router_;
   const fleet::Catalog& catalog_;
   net::HttpClient& client_;
-  EngineCooldown& cooldown_;
+  EngineWatch& watch_;
   const std::size_t attempts_max_;
 };
 

@@ -138,7 +138,7 @@ net::HttpResponse FleetPages::Workers() const {
     json.Field("routing_group", std::string_view(spec.partition.routing_group));
     json.Field("url", std::string_view(spec.url));
     json.Field("block_size", spec.block_size);
-    json.Field("paused", cooldown_.IsPaused(spec.id));
+    json.Field("down", watch_.IsDown(spec.id));
     json.Key("ranks");
     json.BeginArray();
     for (const auto& entry : worker->ranks)
@@ -156,7 +156,7 @@ net::HttpResponse FleetPages::Ready() const {
   std::size_t reachable = 0;
   std::size_t exact = 0;
   for (const auto& worker : fleet->workers) {
-    if (!cooldown_.IsPaused(worker->spec.id)) ++reachable;
+    if (!watch_.IsDown(worker->spec.id)) ++reachable;
     for (const auto& entry : worker->ranks) {
       if (entry.health->status().state == RankState::kExact) ++exact;
     }

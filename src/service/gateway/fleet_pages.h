@@ -8,7 +8,7 @@
 #include "net/http_server.h"
 #include "net/task.h"
 #include "routing/router.h"
-#include "service/gateway/engine_cooldown.h"
+#include "service/gateway/engine_watch.h"
 #include "service/gateway/gateway_options.h"
 
 namespace kvr::service {
@@ -21,13 +21,8 @@ class FleetPages {
  public:
   // All must outlive the pages.
   FleetPages(const fleet::Catalog& catalog, const index::IndexSet& indexes,
-             const routing::Router& router, const EngineCooldown& cooldown,
-             const GatewayOptions& options)
-      : catalog_(catalog),
-        indexes_(indexes),
-        router_(router),
-        cooldown_(cooldown),
-        options_(options) {}
+             const routing::Router& router, const EngineWatch& watch, const GatewayOptions& options)
+      : catalog_(catalog), indexes_(indexes), router_(router), watch_(watch), options_(options) {}
 
   void AddRoutes(net::HttpServer& server);
 
@@ -39,7 +34,7 @@ class FleetPages {
   const fleet::Catalog& catalog_;
   const index::IndexSet& indexes_;
   const routing::Router& router_;
-  const EngineCooldown& cooldown_;
+  const EngineWatch& watch_;
   const GatewayOptions& options_;
 };
 

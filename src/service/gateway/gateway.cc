@@ -101,12 +101,14 @@ Gateway::Gateway(const Parts& parts, const GatewayOptions& options,
     : parts_(parts),
       options_(options),
       metrics_(parts.registry),
-      cooldown_({options.cooldown_first, options.cooldown_max}, parts.clock),
-      dispatcher_(parts.router, parts.catalog, parts.client, cooldown_, options.attempts_max),
+      watch_(options.engine_watch, parts.catalog, parts.client, parts.clock),
+      dispatcher_(parts.router, parts.catalog, parts.client, watch_, options.attempts_max),
       tokens_(parts.client, parts.clock, tokens),
-      pages_(parts.catalog, parts.indexes, parts.router, cooldown_, options_),
+      pages_(parts.catalog, parts.indexes, parts.router, watch_, options_),
       id_seed_(id_seed),
       collector_(parts.registry.AddCollector([this](metrics::SampleSink& sink) {
+        sink.AddGauge("kvr_gateway_engines_down", "Engines that could not be reached", {},
+                      static_cast<double>(watch_.down()));
         const auto cache = tokens_.cache_stats();
         sink.AddGauge("kvr_tokens_cache_entries", "Prompts whose token ids are remembered", {},
                       static_cast<double>(cache.entries));

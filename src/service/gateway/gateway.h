@@ -23,7 +23,7 @@
 #include "openai/request.h"
 #include "routing/router.h"
 #include "service/gateway/dispatcher.h"
-#include "service/gateway/engine_cooldown.h"
+#include "service/gateway/engine_watch.h"
 #include "service/gateway/fleet_pages.h"
 #include "service/gateway/gateway_metrics.h"
 #include "service/gateway/gateway_options.h"
@@ -58,6 +58,10 @@ class Gateway {
   // Before the server starts.
   void AddRoutes(net::HttpServer& server);
 
+  // Finds out when engines that could not be reached are back. Runs until it is cancelled; without
+  // it they get requests only when nobody else is left.
+  net::Task<void> WatchEngines() { return watch_.Run(); }
+
   [[nodiscard]] std::size_t in_flight() const { return in_flight_.load(); }
 
  private:
@@ -86,7 +90,7 @@ class Gateway {
   const Parts parts_;
   const GatewayOptions options_;
   GatewayMetrics metrics_;
-  EngineCooldown cooldown_;
+  EngineWatch watch_;
   Dispatcher dispatcher_;
   tokens::TokenProvider tokens_;
   FleetPages pages_;

@@ -15,10 +15,13 @@ Result<void> GatewayOptions::Validate() const {
   KVR_TRY_VOID(at_least_one("body_bytes_max", body_bytes_max));
   KVR_TRY_VOID(at_least_one("attempts_max", attempts_max));
   KVR_TRY_VOID(at_least_one("stream_line_bytes_max", stream_line_bytes_max));
-  if (cooldown_first > cooldown_max) {
+  if (engine_watch.probe_first < Millis{1} || engine_watch.probe_timeout < Millis{1}) {
+    return Fail(ErrorCode::kInvalidArgument, "probe_first and probe_timeout must be at least 1 ms");
+  }
+  if (engine_watch.probe_first > engine_watch.probe_max) {
     return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("cooldown_first ({} ms) must not exceed cooldown_max ({} ms)",
-                            cooldown_first.count(), cooldown_max.count()));
+                fmt::format("probe_first ({} ms) must not exceed probe_max ({} ms)",
+                            engine_watch.probe_first.count(), engine_watch.probe_max.count()));
   }
   for (const auto& [adapter, model] : adapters) {
     if (adapter == model) {

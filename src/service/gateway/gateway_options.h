@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "openai/request.h"
+#include "service/gateway/engine_watch.h"
 
 namespace kvr::service {
 
@@ -16,8 +17,7 @@ struct GatewayOptions {
   std::size_t attempts_max = 3;           // engines tried for one request, the first included
   std::size_t stream_line_bytes_max = 1u << 20;  // longer lines are passed on unread
   std::size_t answer_bytes_read_max = 1u << 20;  // answers up to this are searched for usage
-  Millis cooldown_first{500};  // an engine that cannot be reached is avoided for so long,
-  Millis cooldown_max{8'000};  // doubled with each further failure up to this
+  EngineWatch::Options engine_watch;
   Millis retry_after{1'000};   // what refused clients are told
   bool require_exact = false;  // /ready asks for at least one rank whose picture is exact
   openai::RequestLimits request;

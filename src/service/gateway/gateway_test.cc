@@ -56,6 +56,13 @@ std::string Requests(std::string_view route, std::string_view outcome) {
          std::string(outcome) + "\"}";
 }
 
+Answer Get(const GatewayUnderTest& gateway, std::string_view path) {
+  RawClient client(gateway.port());
+  EXPECT_TRUE(client.Send("GET " + std::string(path) +
+                          " HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n"));
+  return ReadAnswer(client);
+}
+
 // An address at which nobody listens.
 std::string DeadUrl() {
   net::testing::RawServer server;
@@ -224,6 +231,29 @@ TEST(Gateway, NobodyThereIs503) {
   EXPECT_TRUE(Eventually([&] { return gateway.IsIdle(); }));
   EXPECT_EQ(gateway.Series(Requests("completions", "no_engine")), 1);
   EXPECT_EQ(gateway.Series("kvr_gateway_retries_total{reason=\"unreachable\"}"), 1);
+}
+
+TEST(Gateway, AnEngineThatIsDownIsAvoidedUntilItAnswers) {
+  auto gone = std::make_unique<FakeEngine>();
+  const std::string url = gone->url();
+  const std::uint16_t port = gone->port();
+  gone.reset();
+  GatewaySetup setup;
+  setup.gateway.engine_watch = {.probe_first = Millis{5}, .probe_max = Millis{5}};
+  GatewayUnderTest gateway(setup);
+  gateway.AddWorker(1, url);
+  EXPECT_EQ(Get(gateway, "/ready").status, 200);
+  EXPECT_EQ(gateway.Send(kCompletions, kIds).status, 503);
+  const Answer ready = Get(gateway, "/ready");
+  EXPECT_EQ(ready.status, 503);
+  EXPECT_THAT(ready.body, HasSubstr("no engine could be reached when it was last tried"));
+  EXPECT_THAT(Get(gateway, "/workers").body, HasSubstr(R"("down":true)"));
+  EXPECT_EQ(gateway.Series("kvr_gateway_engines_down"), 1);
+  FakeEngine back(port);
+  EXPECT_TRUE(Eventually([&] { return Get(gateway, "/ready").status == 200; }));
+  EXPECT_THAT(Get(gateway, "/workers").body, HasSubstr(R"("down":false)"));
+  EXPECT_EQ(gateway.Series("kvr_gateway_engines_down"), 0);
+  EXPECT_EQ(gateway.Send(kCompletions, kIds).status, 200);
 }
 
 TEST(Gateway, TriesAnotherEngineBeforeTheFirstByte) {
@@ -656,12 +686,7 @@ TEST(Gateway, TellsAboutItsFleet) {
   GatewaySetup setup;
   setup.gateway.require_exact = true;
   GatewayUnderTest gateway(setup);
-  const auto get = [&](std::string_view path) {
-    RawClient client(gateway.port());
-    EXPECT_TRUE(client.Send("GET " + std::string(path) +
-                            " HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n"));
-    return ReadAnswer(client);
-  };
+  const auto get = [&](std::string_view path) { return Get(gateway, path); };
   EXPECT_EQ(get("/health").status, 200);
   EXPECT_EQ(get("/health?x=1").status, 200);
   const Answer empty = get("/ready");
@@ -715,8 +740,6 @@ TEST(Gateway, NothingLeaksHoweverARequestEnds) {
   FakeEngine a;
   FakeEngine b;
   GatewaySetup setup;
-  setup.gateway.cooldown_first = Millis{0};
-  setup.gateway.cooldown_max = Millis{0};
   GatewayUnderTest patient(setup);
   setup.client.read_timeout = Millis{100};
   GatewayUnderTest hasty(setup);

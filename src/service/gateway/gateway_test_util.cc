@@ -72,10 +72,10 @@ class FakeEngine::Active {
   std::atomic<std::size_t>& count_;
 };
 
-FakeEngine::FakeEngine()
+FakeEngine::FakeEngine(std::uint16_t port)
     : script_(std::make_shared<const Script>(ChatStream(3))),
       runtime_({1, "engine"}),
-      server_(runtime_, registry_, {}) {
+      server_(runtime_, registry_, {.port = port}) {
   for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
     server_.Route("POST", path, [this](net::HttpExchange& exchange) { return Complete(exchange); });
   }
@@ -231,11 +231,13 @@ GatewayUnderTest::GatewayUnderTest(const GatewaySetup& setup)
   options.name = "gateway";
   server_ = std::make_unique<net::HttpServer>(runtime_, registry_, options);
   gateway_->AddRoutes(*server_);
+  runtime_.Spawn([this] { return gateway_->WatchEngines(); });
   KVR_CHECK(server_->Start().has_value());
 }
 
 GatewayUnderTest::~GatewayUnderTest() {
   server_->Stop(Millis{0});
+  runtime_.Stop();
 }
 
 void GatewayUnderTest::AddWorker(std::uint64_t id, const std::string& url, std::uint32_t dp_size) {

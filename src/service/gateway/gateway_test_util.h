@@ -47,7 +47,7 @@ Script ErrorAnswer(int status);
 // An engine without a model: answers completions by its script and /tokenize with `tokens`.
 class FakeEngine {
  public:
-  FakeEngine();
+  explicit FakeEngine(std::uint16_t port = 0);
   ~FakeEngine();
 
   void Play(Script script) KVR_EXCLUDES(mutex_);
@@ -56,6 +56,7 @@ class FakeEngine {
   void StopListening() { server_.Stop(Millis{0}); }
 
   [[nodiscard]] std::string url() const { return "http://" + server_.address_port(); }
+  [[nodiscard]] std::uint16_t port() const { return server_.port(); }
   [[nodiscard]] std::size_t received() const { return received_.load(); }
   [[nodiscard]] std::size_t active() const { return active_.load(); }
   [[nodiscard]] net::HttpRequest last() const KVR_EXCLUDES(mutex_);
