@@ -25,9 +25,9 @@ std::size_t SubstitutePads(std::span<TokenId> window, const Placeholders& placeh
 BlockHash HashBlockWithPads(std::span<const TokenId> window, const Seed& seed,
                             const Placeholders& placeholders, std::span<const MmHash> objects,
                             std::vector<TokenId>& scratch) {
-  if (objects.empty() || !placeholders.any()) return HashBlock(window, seed);
+  if (objects.empty()) return HashBlock(window, seed);
   scratch.assign(window.begin(), window.end());
-  SubstitutePads(scratch, placeholders, objects);
+  if (SubstitutePads(scratch, placeholders, objects) == 0) return HashBlock(window, seed, objects);
   return HashBlock(scratch, seed);
 }
 

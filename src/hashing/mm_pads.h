@@ -20,8 +20,6 @@ constexpr TokenId PadToken(MmHash mm) {
 struct Placeholders {
   std::optional<TokenId> image = {};
   std::optional<TokenId> video = {};
-
-  [[nodiscard]] bool any() const { return image || video; }
 };
 
 // Replaces each maximal run of one placeholder id by the pad of an object: the k-th run takes the
@@ -32,8 +30,9 @@ std::size_t SubstitutePads(std::span<TokenId> window, const Placeholders& placeh
                            std::span<const MmHash> objects);
 
 // The block hash of a window whose placeholders are substituted; the objects themselves are not
-// appended. `scratch` is overwritten. Without objects or placeholders it equals HashBlock(window,
-// seed).
+// appended. `scratch` is overwritten. Without objects it equals HashBlock(window, seed); where
+// there is nothing to substitute the objects are appended, so that the block never looks like plain
+// text.
 BlockHash HashBlockWithPads(std::span<const TokenId> window, const Seed& seed,
                             const Placeholders& placeholders, std::span<const MmHash> objects,
                             std::vector<TokenId>& scratch);

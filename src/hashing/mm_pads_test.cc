@@ -33,13 +33,21 @@ TEST(HashBlockWithPads, OneRun) {  // C15
             11976489796984064783u);
 }
 
-TEST(HashBlockWithPads, NoObjectOrNoPlaceholderIsThePlainHash) {  // C16
+TEST(HashBlockWithPads, NoObjectIsThePlainHash) {  // C16
+  std::vector<TokenId> scratch;
+  const TokenId window[] = {1, kImage, kImage, 2};
+  EXPECT_EQ(HashBlockWithPads(window, Seed(), {.image = kImage}, {}, scratch),
+            HashBlock(window, Seed()));
+}
+
+TEST(HashBlockWithPads, NothingToSubstituteNeverLooksLikePlainText) {
   std::vector<TokenId> scratch;
   const TokenId window[] = {1, kImage, kImage, 2};
   const MmHash objects[] = {kMm};
-  EXPECT_EQ(HashBlockWithPads(window, Seed(), {.image = kImage}, {}, scratch),
-            HashBlock(window, Seed()));
-  EXPECT_EQ(HashBlockWithPads(window, Seed(), {}, objects, scratch), HashBlock(window, Seed()));
+  for (const Placeholders& placeholders : {Placeholders{}, Placeholders{.image = kVideo}}) {
+    EXPECT_EQ(HashBlockWithPads(window, Seed(), placeholders, objects, scratch),
+              HashBlock(window, Seed(), objects));
+  }
 }
 
 TEST(SubstitutePads, RunsTakeObjectsInOrder) {

@@ -14,7 +14,7 @@ using wire::EngineEvent;
 using wire::EventBatch;
 using wire::ExtraKey;
 
-// How a salt is told from all the other texts among the keys.
+// How a client may tell its salt from all the other texts among the keys.
 constexpr std::string_view kSaltTag = "dynamo-cache-salt:";
 constexpr std::uint64_t kMmNameSeed = 0;
 constexpr std::uint64_t kUnmappedSeed = 2;
@@ -65,17 +65,22 @@ std::optional<std::uint64_t> MmHashOf(const ExtraKey& key) {
 std::string_view SaltOf(const EventBatch& batch, const EngineEvent& event) {
   if (event.cache_salt) return *event.cache_salt;
   LoraSkipper lora(event.lora_name);
+  std::string_view untagged;
+  std::size_t untagged_count = 0;
   for (const ExtraKey& key : batch.ExtraKeysOf(event, 0)) {
     if (lora.Skips(key) || key.kind != ExtraKey::Kind::kText) continue;
-    if (key.text.size() > kSaltTag.size() && key.text.starts_with(kSaltTag)) {
-      return key.text.substr(kSaltTag.size());
+    if (key.text.starts_with(kSaltTag)) {
+      if (key.text.size() > kSaltTag.size()) return key.text.substr(kSaltTag.size());
+    } else if (!DigestHash(key.text)) {
+      untagged = key.text;
+      ++untagged_count;
     }
   }
-  return {};
+  return !event.parent && untagged_count == 1 ? untagged : std::string_view();
 }
 
 void ReadBlockKeys(const EventBatch& batch, const EngineEvent& event, std::size_t i,
-                   BlockKeys& keys) {
+                   std::string_view salt, BlockKeys& keys) {
   const auto explicit_mm = batch.MmHashesOf(event, i);
   keys.mm.assign(explicit_mm.begin(), explicit_mm.end());
   keys.unmapped_bytes = 0;
@@ -86,7 +91,7 @@ void ReadBlockKeys(const EventBatch& batch, const EngineEvent& event, std::size_
     if (lora.Skips(key)) continue;
     const bool text = key.kind == ExtraKey::Kind::kText;
     if (text && i == 0 && key.text.starts_with(kSaltTag)) continue;  // SaltOf has seen it
-    if (text && event.cache_salt && key.text == *event.cache_salt) continue;
+    if (text && !salt.empty() && key.text == salt) continue;
     if (const auto mm = MmHashOf(key)) {
       if (!event.has_mm_infos) keys.mm.push_back(*mm);
       continue;

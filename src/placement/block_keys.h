@@ -11,7 +11,9 @@
 namespace kvr::placement {
 
 // The cache salt a store names: the explicit field, "" included; else, in the keys of the first
-// block, the first text tagged as a salt. Empty when there is none.
+// block, the first text tagged as a salt; else, when the store begins a chain, the one text among
+// those keys that is neither the LoRA name nor a digest. Engines mix the salt into the first block
+// of a prompt, untagged unless the client tagged it. Empty when there is none.
 std::string_view SaltOf(const wire::EventBatch& batch, const wire::EngineEvent& event);
 
 // What distinguishes one block beside tokens, LoRA and salt.
@@ -22,11 +24,12 @@ struct BlockKeys {
   bool unmapped = false;             // there was a key of either kind
 };
 
-// The keys of block `i` of a store; replaces the content of `keys`.
+// The keys of block `i` of a store; replaces the content of `keys`. `salt` is SaltOf the store and
+// is no key of a block.
 //
 // A text equal to the LoRA name counts once as that name. 64 hex digits, or any name with an
 // offset, are a multimodal object; an explicit list of objects overrules them.
 void ReadBlockKeys(const wire::EventBatch& batch, const wire::EngineEvent& event, std::size_t i,
-                   BlockKeys& keys);
+                   std::string_view salt, BlockKeys& keys);
 
 }  // namespace kvr::placement

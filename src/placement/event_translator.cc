@@ -1,6 +1,7 @@
 #include "placement/event_translator.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <vector>
 
@@ -30,6 +31,17 @@ struct Salt {
     return {SaltState::kSalted, hashing::Seed({}, text).raw() - hashing::kBaseSeed};
   }
 };
+
+// What an adapter that goes by its number alone adds to the seed. The number means nothing outside
+// the engine process, so no request can name it; 0 is the base model.
+std::uint64_t NamelessLora(const EngineEvent& event) {
+  constexpr std::uint64_t kSeed = 3;
+  if (!event.lora_name.empty() || event.lora_id.value_or(0) == 0) return 0;
+  std::array<char, 8> bytes{};
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<char>(*event.lora_id >> (8 * i));
+  return hashing::Xxh3({bytes.data(), bytes.size()}, kSeed) | 1;
+}
 
 // Tiers whose blocks lie on the way of a prefix through the engine. What lies deeper is stored by
 // components that know neither groups nor salts.
@@ -236,7 +248,8 @@ class EventTranslator::Impl {
 
   std::optional<DropReason> Store(const EngineEvent& event, Tier tier, RankMemory& memory,
                                   PlacementBatch& out) {
-    const Salt own = Salt::Named(SaltOf(batch_, event));
+    const std::string_view named = SaltOf(batch_, event);
+    const Salt own = Salt::Named(named);
     if (event.hashes.count == 0) return DropReason::kEmptyStore;
     const Salt salt = InheritSalt(event, tier, own, memory);
     if (salt.state == SaltState::kAmbiguous) return DropReason::kAmbiguousCacheNamespace;
@@ -255,7 +268,7 @@ class EventTranslator::Impl {
       for (const EngineHash hash : batch_.HashesOf(event))
         out.blocks.push_back({hash, {}});
     } else {
-      placed.eligible = HashBlocks(event, salt, block_size, count, out);
+      placed.eligible = HashBlocks(event, named, salt, block_size, count, out);
     }
     ends_.back() = out.blocks.size();
     stats_.stored_blocks += count;
@@ -266,14 +279,16 @@ class EventTranslator::Impl {
   }
 
   // Appends the first `count` blocks. True when their hashes cover all that the engine hashed.
-  bool HashBlocks(const EngineEvent& event, Salt salt, std::uint32_t block_size, std::size_t count,
-                  PlacementBatch& out) {
+  bool HashBlocks(const EngineEvent& event, std::string_view named_salt, Salt salt,
+                  std::uint32_t block_size, std::size_t count, PlacementBatch& out) {
     const auto tokens = batch_.TokensOf(event);
     const auto hashes = batch_.HashesOf(event);
-    const std::uint64_t mix = salt.state == SaltState::kSalted ? salt.mix : 0;
+    const std::uint64_t nameless = NamelessLora(event);
+    std::uint64_t mix = salt.state == SaltState::kSalted ? salt.mix : 0;
+    if (options_.unmapped_keys == UnmappedKeys::kFold) mix += nameless;
     const auto seed = hashing::Seed::FromRaw(hashing::Seed(event.lora_name, {}).raw() + mix);
     const hashing::BlockHashing how{block_size, event.eagle, seed};
-    bool complete = !event.lora_id || !event.lora_name.empty();
+    bool complete = nameless == 0;
     for (std::size_t i = 0; i < count; ++i) {
       const auto window = hashing::BlockWindow(tokens, how, i);
       const bool plain =
@@ -282,7 +297,7 @@ class EventTranslator::Impl {
         out.blocks.push_back({hashes[i], hashing::HashBlock(window, seed)});
         continue;
       }
-      ReadBlockKeys(batch_, event, i, keys_);
+      ReadBlockKeys(batch_, event, i, named_salt, keys_);
       complete = complete && !keys_.unmapped && keys_.mm.empty();
       out.blocks.push_back({hashes[i], HashKeyedBlock(window, seed)});
     }
@@ -294,7 +309,6 @@ class EventTranslator::Impl {
     if (options_.unmapped_keys == UnmappedKeys::kFold) raw += keys_.unmapped_other;
     const auto own = hashing::Seed::FromRaw(raw);
     const hashing::Placeholders placeholders{options_.image_token, options_.video_token};
-    if (!placeholders.any()) return hashing::HashBlock(window, own, keys_.mm);
     return hashing::HashBlockWithPads(window, own, placeholders, keys_.mm, pad_scratch_);
   }
 

@@ -19,7 +19,7 @@
 namespace kvr::placement {
 
 // What to do with a key that the engine mixed into a block's hash and we have no name for, such as
-// an untagged salt or the digest of prompt embeddings.
+// the digest of prompt embeddings or an adapter that goes by a number alone.
 enum class UnmappedKeys : std::uint8_t {
   kFold,    // mix it into the block hash, so that no request without it can match
   kIgnore,  // leave the block hash alone; unequal blocks may then look equal. Bytes are folded

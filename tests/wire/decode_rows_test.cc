@@ -164,7 +164,8 @@ TEST(DecodeRows, PositionalEvents) {
   const std::string stored = "stored device 11=A";
   Expect({
       {"B22", one(R"(["BlockStored",[11],null,[1,2,3,4],4])"), stored},
-      {"B23", one(R"(["BlockStored",[11],null,[1,2,3,4],4,42])"), stored + " !eligible"},
+      {"B23", one(R"(["BlockStored",[11],null,[1,2,3,4],4,42])"),
+       "stored device 11=" + NumberedAdapter('A', 42) + " !eligible"},
       {"B23 any value", one(R"(["BlockStored",[11],null,[1,2,3,4],4,[-1,{"a":2}],"CPU"])"),
        "stored host_pinned 11=A"},
       {"B24", one(R"(["BlockStored",[11],null,[1,2,3,4],4,null,"GPU","adapter"])"),

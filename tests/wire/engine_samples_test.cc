@@ -56,7 +56,8 @@ const std::map<std::string, std::string>& Expected() {
       Encoded(R"({"$bytes":"24125b23e68883b5c2141db2959d48433fe6bde2f26bd914efad121d154ab2d6"})");
   static const std::map<std::string, std::string> all = {
       {"vllm-0.9.0-stored-int-norank", "stored device 11529215046068469760=A 1234=B"},
-      {"vllm-0.9.0-stored-lora-id", "stored device <1234 77=C !eligible"},
+      {"vllm-0.9.0-stored-lora-id",
+       "stored device <1234 77=" + NumberedAdapter('C', 7) + " !eligible"},
       {"vllm-0.9.0-cleared", "cleared"},
       {"vllm-0.9.1-stored-rank0", "stored device %0=A"},
       {"vllm-0.9.1-multi-event-rank3",
@@ -68,8 +69,7 @@ const std::map<std::string, std::string>& Expected() {
        "stored device 10405247036480783630=" + Local('A', "sql-adapter")},
       {"vllm-0.17-extra-keys-all-null", "stored device %0=A %1=B"},
       {"vllm-0.17-cache-salt-first-block-only",
-       "stored device %0=" + Hashed({1, 2, 3, 4}, {}, Encoded(R"("tenant-a")")) +
-           " %1=B !eligible"},
+       "stored device %0=" + Local('A', "", "tenant-a") + " %1=" + Local('B', "", "tenant-a")},
       {"vllm-0.17-mm-flat-strings",
        "stored device %0=" + Hashed({1, kImage, kImage, kImage}, {kMm}) + " %1=" +
            Hashed({kImage, kImage, 2, 3}, {kMm}, Encoded(R"("img-uuid-7")")) + " !eligible"},
@@ -86,8 +86,7 @@ const std::map<std::string, std::string>& Expected() {
       {"vllm-0.24-map-stored-minimal", "stored device <%0 %1=B"},
       {"vllm-0.24-map-lora-mm-salt",
        "stored device 10405247036480783630=" +
-           Hashed({1, kImage, kImage, 2}, {kMm}, Encoded(R"("tenant-a")"), "sql-adapter") +
-           " !eligible"},
+           Hashed({1, kImage, kImage, 2}, {kMm}, {}, "sql-adapter", "tenant-a") + " !eligible"},
       {"vllm-0.24-map-removed", "removed device %1"},
       {"vllm-0.24-map-cpu-placeholder", "named host_pinned %0"},
       {"vllm-0.24-map-cpu-self-describing-chunk2", "stored host_pinned %0=A %1=B"},

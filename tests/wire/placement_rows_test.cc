@@ -90,13 +90,11 @@ TEST(ExtraKeyRows, KeysWithoutANameSetTheirBlockApart) {
   const auto plain = hashing::HashBlock(std::array<TokenId, 4>{1, 2, 3, 4}, hashing::Seed());
   const std::string bytes = R"({"$bytes":"c9d58ba695280d69b243e1e0df813136"})";
   const std::pair<std::string_view, std::string> rows[] = {
-      {"X10 63 hex digits", "[[" + Quoted(std::string(63, 'a')) + "]]"},
-      {"X10 no hex", R"([["tenant-a"]])"},
+      {"X10 two texts", R"([["tenant-a","img-1"]])"},
       {"X14 integer", "[[7]]"},
       {"X14 float", "[[0.5]]"},
       {"X14 bool", "[[true]]"},
       {"X15", "[[null]]"},
-      {"X16 bytes that are text", R"([[{"$bytes":"616263"}]])"},
       {"X17", "[[" + bytes + "]]"},
       {"an object", R"([[{"type":"new"}]])"},
       {"a pair of bytes and number", "[[[" + bytes + ",1]]]"},
@@ -116,6 +114,42 @@ TEST(ExtraKeyRows, KeysWithoutANameSetTheirBlockApart) {
     const bool binary = id == "X17";
     EXPECT_EQ(LocalOf(lenient, StA(keys)) == plain, !binary);
   }
+}
+
+TEST(ExtraKeyRows, OneTextInTheFirstBlockOfAChainIsTheSalt) {
+  const auto with = [](std::string_view salt, std::string_view lora = {}) {
+    return "stored device 11=" + Local('A', lora, salt);
+  };
+  const std::string hex63(63, 'a');
+  Expect("X10 63 hex digits", {{{StA("[[" + Quoted(hex63) + "]]")}, with(hex63)}});
+  Expect("X10 no hex", {{{StA(R"([["tenant-a"]])")}, with("tenant-a")}});
+  Expect("X16", {{{StA(R"([[{"$bytes":"616263"}]])")}, with("abc")}});
+  Expect("beside an adapter",
+         {{{StA(R"([["x","tenant-a"]])", R"("lora_name":"x")")}, with("tenant-a", "x")}});
+  Expect("beside an image",
+         {{{StA("[[[" + Quoted(kDigest) + R"(,0],"tenant-a"]])")},
+           "stored device 11=" + Local('A', "", "tenant-a", {kDigestHash}) + " !eligible"}});
+  Expect("inherited",
+         {{{StA(R"([["tenant-a"]])"), St("12", "11", kB)},
+           with("tenant-a") + "; stored device <11 12=" + Local('B', "", "tenant-a")}});
+}
+
+TEST(ExtraKeyRows, ATextFurtherDownAChainIsNoSalt) {
+  Stream stream;
+  const BlockHash local = LocalOf(stream, St("12", "11", kB, Keys(R"([["tenant-a"]])")));
+  EXPECT_NE(std::to_string(Raw(local)), Local('B'));
+  EXPECT_NE(std::to_string(Raw(local)), Local('B', "", "tenant-a"));
+}
+
+TEST(ExtraKeyRows, AnAdapterThatIsOnlyANumberIsNotTheBaseModel) {
+  Stream stream;
+  const BlockHash first = LocalOf(stream, St("11", "null", kA, R"("lora_id":1)"));
+  const BlockHash second = LocalOf(stream, St("12", "null", kA, R"("lora_id":2)"));
+  EXPECT_NE(std::to_string(Raw(first)), Local('A'));
+  EXPECT_NE(first, second);
+  Expect("none", {{{St("11", "null", kA, R"("lora_id":0)")}, "stored device 11=A"}});
+  Expect("its name tells", {{{St("11", "null", kA, R"("lora_id":1,"lora_name":"x")")},
+                             "stored device 11=" + Local('A', "x")}});
 }
 
 TEST(ExtraKeyRows, X5ASaltIsOneOfTheFirstBlock) {
@@ -418,6 +452,8 @@ TEST(ConversionRows, Pads) {
   EXPECT_EQ(feed(St("11", "null", "1,9,9,2",  // C18
                     Keys("[[" + Quoted(kDigest) + "," + Quoted(std::string(64, 'a')) + "]]"))),
             "stored device 11=11976489796984064783 !eligible");
+  EXPECT_EQ(feed(St("11", "null", kA, mm)),  // no placeholder in the block
+            "stored device 11=" + Local('A', "", "", {kDigestHash}) + " !eligible");
 }
 
 TEST(Copies, ABlockGoesWithItsLastCopy) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "hashing/block_hash.h"
+#include "hashing/xxh3.h"
 #include "support/json_msgpack.h"
 
 namespace kvr::test {
@@ -81,6 +82,13 @@ std::string Batch(const std::vector<std::string>& events) {
 std::string Local(char block, std::string_view lora, std::string_view salt,
                   std::vector<std::uint64_t> mm) {
   return std::to_string(Raw(hashing::HashBlock(TokensOf(block), hashing::Seed(lora, salt), mm)));
+}
+
+std::string NumberedAdapter(char block, std::uint8_t lora_id) {
+  const std::string bytes = static_cast<char>(lora_id) + std::string(7, '\0');
+  const std::uint64_t mix = hashing::Xxh3(bytes, 3) | 1;
+  const auto seed = hashing::Seed::FromRaw(hashing::Seed().raw() + mix);
+  return std::to_string(Raw(hashing::HashBlock(TokensOf(block), seed)));
 }
 
 placement::TranslatorOptions StreamOptions() {

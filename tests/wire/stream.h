@@ -29,6 +29,9 @@ std::string Batch(const std::vector<std::string>& events);
 std::string Local(char block, std::string_view lora = {}, std::string_view salt = {},
                   std::vector<std::uint64_t> mm = {});
 
+// The hash of block A of an adapter that has a number and no name, in decimal.
+std::string NumberedAdapter(char block, std::uint8_t lora_id);
+
 // One rank stream, worker 1, rank 0, block size 4 unless the options say otherwise.
 class Stream {
  public:
