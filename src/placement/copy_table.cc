@@ -12,14 +12,22 @@ CopyTable::~CopyTable() = default;
 CopyTable::CopyTable(CopyTable&&) noexcept = default;
 CopyTable& CopyTable::operator=(CopyTable&&) noexcept = default;
 
+BlockRecord& CopyTable::Current(BlockRecord& record) const {
+  if (record.epoch != epoch_) {
+    record.epoch = epoch_;
+    record.copies = {};
+  }
+  return record;
+}
+
 BlockRecord* CopyTable::Find(EngineHash hash) {
   const auto found = map_->find(hash);
-  return found == map_->end() ? nullptr : &found->second;
+  return found == map_->end() ? nullptr : &Current(found->second);
 }
 
 BlockRecord* CopyTable::Add(EngineHash hash) {
   if (map_->size() >= records_max_) return Find(hash);
-  return &(*map_)[hash];
+  return &Current((*map_)[hash]);
 }
 
 void CopyTable::Erase(EngineHash hash) {

@@ -23,6 +23,7 @@ struct BlockRecord {
   std::array<std::uint32_t, kTierCount> copies{};  // physical copies, per tier
   SaltState salt_state = SaltState::kUnknown;
   bool mixed = false;          // stores of different content: copies of which, nobody can tell
+  std::uint16_t epoch = 0;     // CopyTable's: since when the copies are counted; may wrap
   std::uint32_t content = 0;   // a part of the content's hash; 0 when no store has said
   std::uint64_t salt_mix = 0;  // the salt's share of the seed; the salt itself is a secret
 
@@ -44,11 +45,17 @@ class CopyTable {
   BlockRecord* Add(EngineHash hash);
   void Erase(EngineHash hash);
   void Clear();
+  // Sets all counts to 0 and keeps the salts. Costs nothing now: a record is emptied when it is
+  // found again.
+  void ForgetCounts() { ++epoch_; }
 
  private:
   struct Map;
+  BlockRecord& Current(BlockRecord& record) const;
+
   std::unique_ptr<Map> map_;
   std::size_t records_max_;
+  std::uint16_t epoch_ = 0;
 };
 
 }  // namespace kvr::placement

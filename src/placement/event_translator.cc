@@ -115,6 +115,11 @@ class EventTranslator::Impl {
     json_.Reset();
   }
 
+  void ForgetCounts() {
+    for (RankMemory& memory : ranks_)
+      memory.blocks.ForgetCounts();
+  }
+
   const wire::EventBatch& decoded() const { return batch_; }
   const TranslatorOptions& options() const { return options_; }
   const TranslatorStats& stats() const { return stats_; }
@@ -377,6 +382,9 @@ const wire::EventBatch& EventTranslator::decoded() const {
 }
 void EventTranslator::Reset() {
   impl_->Reset();
+}
+void EventTranslator::ForgetCounts() {
+  impl_->ForgetCounts();
 }
 const TranslatorOptions& EventTranslator::options() const {
   return impl_->options();

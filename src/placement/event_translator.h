@@ -80,6 +80,9 @@ class EventTranslator {
 
   // Forgets everything frames taught, as after a restart of the engine. Statistics stay.
   void Reset();
+  // Forgets how many copies of each block there are, as when events were lost: the next removal of
+  // a block passes whatever was counted before. Salts and groups stay.
+  void ForgetCounts();
 
   [[nodiscard]] const TranslatorOptions& options() const;
   [[nodiscard]] const TranslatorStats& stats() const;

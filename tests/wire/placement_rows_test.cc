@@ -503,6 +503,21 @@ TEST(Copies, RanksCountApart) {
   EXPECT_EQ(stream.translator().stats().held_removals, 1u);
 }
 
+// A lost removal would else hold back every later one of that block.
+TEST(Copies, AfterALossTheNextRemovalPassesAndSaltsStay) {
+  Stream stream;
+  stream.Feed(Batch({St("11", "null", kA, kSaltA), St("12", "11", kB)}));
+  stream.translator().ForgetCounts();
+  EXPECT_EQ(stream.Feed(Batch({St("13", "11", kC)})),
+            "stored device <11 13=" + Local('C', "", "a"));
+  EXPECT_EQ(
+      stream.Feed(Batch({St("12", "11", kB), Rm("12"), Rm("11")})),
+      "stored device <11 12=" + Local('B', "", "a") + "; removed device 12; removed device 11");
+  EXPECT_EQ(stream.Feed(Batch({St("13", "11", kC, kSaltA), Rm("13")})),
+            "stored device <11 13=" + Local('C', "", "a"))
+      << "counted again since";
+}
+
 TEST(Translator, ARestartForgetsEverything) {
   Stream stream;
   stream.Feed(Batch({St("11", "null", kA,
