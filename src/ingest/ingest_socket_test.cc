@@ -424,6 +424,73 @@ TEST_F(IngestSockets, Row82ABlockSizeMismatchIsAStateWithBothNumbers) {
             std::string::npos);
 }
 
+TEST_F(IngestSockets, ABlockSizeMismatchIsOfTheRankThatHasIt) {
+  Node node(1, 0);
+  SourceSpec spec = node.Spec();
+  const auto shared = std::make_shared<fleet::RankHealth>();
+  spec.sharers.push_back({1, shared});
+  ASSERT_TRUE(ingest_->Add(std::move(spec), index_, node.health));
+  node.engine.Store(0);
+  node.publisher->Publish(node.engine.Flush(0));
+  wire::EventBatch batch;
+  batch.dp_rank = 1;
+  const EngineHash name{1};
+  const std::vector<TokenId> tokens(8, 5);
+  batch.AddStored(std::span(&name, 1), std::nullopt, tokens, 8);
+  std::string payload;
+  wire::EncodeEventBatch(batch, *wire::DialectByName("vllm-0.24"), payload);
+  ASSERT_TRUE(node.Reaches(node.publisher->Publish(std::as_bytes(std::span(payload)))));
+  EXPECT_EQ(StateText(*shared), "degraded block_size_mismatch");
+  EXPECT_EQ(shared->detail(), "events have block_size 8, registered is 4");
+  EXPECT_EQ(StateText(*node.health), "exact none");
+}
+
+TEST_F(IngestSockets, AStreamThatSpeaksOnlyOfOtherRanksIsDegradedUntilItSpeaksOfItsOwn) {
+  Node node(1, 0);
+  Follow(node);
+  node.engine.Store(0);
+  ASSERT_TRUE(node.Reaches(node.publisher->Publish(node.engine.Flush(3))));
+  EXPECT_EQ(StateText(*node.health), "degraded foreign_rank");
+  EXPECT_EQ(node.health->detail(),
+            "events are of dp_rank 3, which is not registered; register that rank");
+  node.engine.Store(0);
+  ASSERT_TRUE(node.Reaches(node.publisher->Publish(node.engine.Flush(0))));
+  EXPECT_EQ(StateText(*node.health), "exact none");
+  node.engine.Store(0);
+  ASSERT_TRUE(node.Reaches(node.publisher->Publish(node.engine.Flush(3))));
+  EXPECT_EQ(StateText(*node.health), "exact none") << "others may share the stream";
+}
+
+TEST_F(IngestSockets, AnUndecodableEventDegradesTheRankAndSparesItsSiblings) {
+  Node node(1, 0);
+  FollowSettled(node);
+  // [1.5, [["BlockStored"], ["AllBlocksCleared"]], nil]
+  static constexpr char kBad[] =
+      "\x93\xcb\x3f\xf8\0\0\0\0\0\0\x92\x91\xab"
+      "BlockStored\x91\xb0"
+      "AllBlocksCleared\xc0";
+  const auto payload = std::as_bytes(std::span(kBad)).first(sizeof kBad - 1);
+  ASSERT_TRUE(node.Reaches(node.publisher->Publish(payload)));
+  EXPECT_TRUE(Held().empty());
+  EXPECT_EQ(StateText(*node.health), "degraded undecodable");
+  EXPECT_EQ(node.health->detail(), "an event could not be decoded: missing_field");
+}
+
+TEST_F(IngestSockets, ABlockWhoseRemovalWasLostGoesWithItsNextRemoval) {
+  Node node(1, 0, {.replay_endpoint = std::nullopt});
+  FollowSettled(node);
+  const std::uint64_t block = node.engine.Store(0);
+  node.Publish();
+  node.engine.Remove(block);
+  node.publisher->Lose(node.engine.Flush(), true);
+  node.engine.StoreAgain(block, Tier::kDevice);
+  node.Publish();
+  node.engine.Remove(block);
+  ASSERT_TRUE(node.Reaches(node.Publish()));
+  EXPECT_EQ(StateText(*node.health), "degraded gap_unrepaired");
+  EXPECT_EQ(Held(), node.engine.held());
+}
+
 TEST_F(IngestSockets, Row46Report44AfterRemoveNoEventOfTheSourceIsApplied) {
   Node node(1, 0, {.replay_messages_max = 200});
   std::atomic<bool> stop{false};

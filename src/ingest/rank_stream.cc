@@ -178,18 +178,17 @@ void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> pa
                            bool replayed) {
   dirty_ = true;
   if (sequence == 0) history_from_start_ = true;
+  unread_ = false;
   if (sink_.Apply(sequence, payload) == StreamSink::Outcome::kUndecodable) {
     ++stats_.undecodable;
-    if (loss_ == StateReason::kNone) garbled_ = sequence;
-    SetLoss(StateReason::kUndecodable, fmt::format("message {} is no batch", sequence));
-    if (replayed) undecodable_confirmed_ = true;
     // Not passed yet: the next message shows a gap, and the replayed copy decides.
-    if (!replayed && has_replay_ && !undecodable_confirmed_) return;
+    unread_ = !replayed && has_replay_ && !undecodable_confirmed_;
+    if (unread_) return;
+    Lose(StateReason::kUndecodable, fmt::format("message {} is no batch", sequence));
+    undecodable_confirmed_ = true;
   } else {
     ++stats_.applied;
     if (replayed) ++stats_.replayed;
-    // Only the transport had garbled it: the engine's own copy is sound and nothing is lost.
-    if (garbled_ == sequence && loss_ == StateReason::kUndecodable) ForgetLoss();
   }
   next_ = sequence + 1;
   last_digest_ = MessageDigest(payload);
@@ -256,32 +255,34 @@ void RankStream::Clear() {
   history_from_start_ = false;
   last_digest_.reset();
   ForgetLoss();
+  unread_ = false;
   undecodable_confirmed_ = false;
 }
 
 void RankStream::GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last) {
   stats_.missed += last + 1 - first;
   hole_ = true;
-  if (reason == StateReason::kHistoryGone || options_.clear_on_loss) Clear();
-  SetLoss(reason, fmt::format("{} messages from {} on are lost", last + 1 - first, first));
+  Lose(reason, fmt::format("{} messages from {} on are lost", last + 1 - first, first));
   next_ = last + 1;
   last_digest_.reset();
+  unread_ = false;
 }
 
-void RankStream::NoteDefect(StateReason reason, std::string_view detail) {
-  SetLoss(reason, std::string(detail));
-  PublishState();
+void RankStream::Lose(StateReason reason, std::string detail) {
+  if (reason == StateReason::kHistoryGone || options_.clear_on_loss) {
+    Clear();
+  } else {
+    sink_.NoteLoss();
+  }
+  SetLoss(reason, std::move(detail));
 }
 
 void RankStream::ForgetLoss() {
   loss_ = StateReason::kNone;
   loss_detail_.clear();
-  garbled_.reset();
 }
 
 void RankStream::SetLoss(StateReason reason, std::string detail) {
-  // The one reason that explains all others and that somebody has to mend.
-  if (loss_ == StateReason::kBlockSizeMismatch && reason != loss_) return;
   loss_ = reason;
   loss_detail_ = std::move(detail);
 }
@@ -339,6 +340,9 @@ void RankStream::PublishState() {
     sink_.SetState(RankState::kWarming, StateReason::kReplaying, {});
   } else if (loss_ != StateReason::kNone) {
     sink_.SetState(RankState::kDegraded, loss_, loss_detail_);
+  } else if (unread_) {
+    sink_.SetState(RankState::kDegraded, StateReason::kUndecodable,
+                   "the last message is no batch; it is asked for again when the next one comes");
   } else if (next_ && (*next_ == 0 || history_from_start_)) {
     sink_.SetState(RankState::kExact, StateReason::kNone, {});
   } else {

@@ -28,6 +28,9 @@ class StreamSink {
   virtual Outcome Apply(std::uint64_t sequence, std::span<const std::byte> payload) = 0;
   // Forget every block that this stream announced.
   virtual void Clear() = 0;
+  // Messages are lost for good and the blocks announced so far are kept: whatever was counted along
+  // the stream may be wrong from here on.
+  virtual void NoteLoss() = 0;
   // Ask the replay endpoint for everything from `from` on, over a fresh socket: what an earlier
   // request still sends must not arrive. The answers go to OnReplay.
   virtual void StartReplay(std::uint64_t from) = 0;
@@ -71,8 +74,9 @@ struct StreamStats {
 //   messages may have removed blocks, so the blocks are cleared and rebuilt from what the ring
 //   still has. The rank may then undercount, never overcount.
 // * What cannot be fetched at all is given up and the stream goes on, degraded. Holes of this kind
-//   keep the blocks known so far by default, because nothing could rebuild them; with
-//   `clear_on_loss` every loss clears, so that the index never overcounts whatever is lost.
+//   keep the blocks known so far by default, because nothing could rebuild them: a block whose
+//   removal was lost stays until the engine names it again. With `clear_on_loss` every loss clears,
+//   so that the index never overcounts whatever is lost.
 //
 // The state is exact only when every message since the engine's first was applied. Not thread-safe.
 class RankStream {
@@ -106,9 +110,6 @@ class RankStream {
   void OnTick(Nanos now);
   // Forgets the rank and starts over, as after a restart.
   void Resync(Nanos now);
-  // The consumer of the payloads found something wrong: the state is degraded with this reason
-  // until the stream starts over.
-  void NoteDefect(StateReason reason, std::string_view detail);
 
   // When OnTick is due at the latest; nothing while only a message can change anything.
   [[nodiscard]] std::optional<Nanos> deadline() const;
@@ -149,6 +150,8 @@ class RankStream {
   void StartOver(bool keep_parked, Nanos now);
   void Clear();
   void GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last);
+  // Something is lost for good: clears where the class comment says so.
+  void Lose(StateReason reason, std::string detail);
   void SetLoss(StateReason reason, std::string detail);
   void ForgetLoss();
   void PublishState();
@@ -186,7 +189,6 @@ class RankStream {
   bool history_from_start_ = false;    // ... beginning with message 0
   StateReason loss_ = StateReason::kNone;
   std::string loss_detail_;
-  std::optional<std::uint64_t> garbled_;  // the undecodable message that is all of the loss
 
   // To tell duplicates, late messages and restarts: the newest live message, the first live one of
   // this connection, and the last ones of this connection, live and replayed.
@@ -206,7 +208,9 @@ class RankStream {
   bool waiting_retry_ = false;
   bool asked_again_ = false;    // an answer without progress was asked for once more
   bool replay_broken_ = false;  // given up; gaps are not asked for until it is tried again
-  // A replayed copy was as undecodable as the live one: no use asking for the next one.
+  // Message next_ came live and could not be decoded; a replayed copy may be better.
+  bool unread_ = false;
+  // A message was passed undecoded: replayed copies are no better, no use asking for the next one.
   bool undecodable_confirmed_ = false;
   bool confirm_wanted_ = false;
   // The parked messages may begin with some that the old engine left in the transport: the replay

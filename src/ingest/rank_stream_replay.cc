@@ -131,7 +131,8 @@ void RankStream::HandleReplayEnd(Nanos now) {
     StopReplay();
     return;
   }
-  if (purpose_ == Purpose::kVerify && answers_ == 0) {
+  const bool from_the_past = purpose_ == Purpose::kVerify || purpose_ == Purpose::kRebuild;
+  if (from_the_past && answers_ == 0 && next_.value_or(0) > 0) {
     // The engine has published less than we applied: it is another one.
     ++stats_.restarts;
     StartOver(true, now);

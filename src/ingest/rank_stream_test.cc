@@ -31,6 +31,7 @@ class RecordingSink : public StreamSink {
     return Outcome::kApplied;
   }
   void Clear() override { actions.emplace_back("clear"); }
+  void NoteLoss() override { ++losses; }
   void StartReplay(std::uint64_t from) override { actions.push_back(fmt::format("ask {}", from)); }
   void StopReplay() override {}
   void SetState(RankState now, StateReason why, std::string_view text) override {
@@ -40,6 +41,7 @@ class RecordingSink : public StreamSink {
   }
 
   std::vector<std::string> actions;
+  int losses = 0;  // with the blocks kept
   RankState state = RankState::kBlind;
   StateReason reason = StateReason::kNone;
   std::string detail;
@@ -107,6 +109,7 @@ class Stream {
     return fmt::format("{} {}", RankStateName(sink_.state), StateReasonName(sink_.reason));
   }
   std::string_view detail() const { return sink_.detail; }
+  int losses() const { return sink_.losses; }
   const StreamStats& stats() const { return stream_.stats(); }
   RankStream& stream() { return stream_; }
 
@@ -205,6 +208,7 @@ TEST(RankStream, Row69ASoundReplayedCopyMendsAnUndecodableMessage) {
   s.End();
   EXPECT_THAT(s.Take(), ElementsAre("bad 1", "ask 1", "apply 1", "apply 2"));
   EXPECT_EQ(s.State(), "exact none");
+  EXPECT_EQ(s.losses(), 0);
   // One that is bad at the engine too stays a loss, whatever is sound after it.
   s.Live(3, "!");
   s.Live(4);
@@ -580,6 +584,7 @@ TEST(RankStream, AGapWithoutReplayIsCountedAndTheStreamGoesOn) {
   EXPECT_EQ(s.State(), "degraded gap_unrepaired");
   EXPECT_EQ(s.detail(), "1000 messages from 5 on are lost");
   EXPECT_EQ(s.stats().missed, 1'000u);
+  EXPECT_EQ(s.losses(), 1) << "what was counted of the kept blocks is no longer sure";
 }
 
 TEST(RankStream, ClearOnLossForgetsBlocksThatTheLostMessagesMayHaveRemoved) {
@@ -590,6 +595,10 @@ TEST(RankStream, ClearOnLossForgetsBlocksThatTheLostMessagesMayHaveRemoved) {
   s.Live(6);
   EXPECT_THAT(s.Take(), ElementsAre("clear", "apply 6"));
   EXPECT_EQ(s.State(), "degraded gap_unrepaired");
+  s.Live(7, "!");
+  EXPECT_THAT(s.Take(), ElementsAre("bad 7", "clear")) << "what it said is lost, too";
+  EXPECT_EQ(s.State(), "degraded undecodable");
+  EXPECT_EQ(s.losses(), 0);
 }
 
 // --- duplicates, late messages, restarts ---
@@ -741,6 +750,36 @@ TEST(RankStream, ARestartWithFewerMessagesIsSeenByTheEmptyAnswer) {
   EXPECT_EQ(s.stats().restarts, 1u) << "the mark of the old engine counts no more";
 }
 
+TEST(RankStream, AnEmptyHistoryAfterAHoleIsARestart) {
+  Stream s(true);
+  s.Start(5);
+  s.Live(9);
+  s.Answer(7);
+  s.AnswerRange(7, 7);  // the ring has 7 only; 8 is asked for and missing
+  s.Disconnect();
+  s.Connect();
+  s.Take();
+  s.End();
+  EXPECT_EQ(s.Take().front(), "clear");
+  s.End();
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, AnEmptyHistoryIsARestartAlsoWhenEverythingIsAskedFor) {
+  Stream s(true);
+  s.Start(2);
+  s.Live(6);
+  s.Pass(Millis{60'000});  // the endpoint is silent; later all is fetched anew
+  s.Take();
+  s.Pass(Millis{30'000});
+  s.End();
+  s.Take();
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0"));
+  s.End();
+  EXPECT_EQ(s.State(), "exact none");
+}
+
 TEST(RankStream, ARestartThatPassedTheOldMarkIsSeenByTheBytes) {
   Stream s(true);
   s.Start(5);
@@ -840,18 +879,6 @@ TEST(RankStream, ResyncForgetsAndFetchesEverything) {
   s.AnswerRange(0, 5);
   s.End();
   EXPECT_EQ(s.Take().front(), "clear");
-  EXPECT_EQ(s.State(), "exact none");
-}
-
-TEST(RankStream, ADefectShowsUntilTheStreamStartsOver) {
-  Stream s(false);
-  s.Start(1);
-  s.stream().NoteDefect(StateReason::kBlockSizeMismatch, "events have 32, registered is 16");
-  EXPECT_EQ(s.State(), "degraded block_size_mismatch");
-  EXPECT_EQ(s.detail(), "events have 32, registered is 16");
-  s.Live(5);
-  EXPECT_EQ(s.State(), "degraded block_size_mismatch") << "a gap does not hide it";
-  s.Live(0, "new");
   EXPECT_EQ(s.State(), "exact none");
 }
 

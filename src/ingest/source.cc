@@ -18,14 +18,6 @@ placement::TranslatorOptions TranslatorFor(Rank rank, std::uint32_t block_size) 
   return options;
 }
 
-std::vector<std::shared_ptr<fleet::RankHealth>> HealthsOf(const SourceSpec& spec,
-                                                          std::shared_ptr<fleet::RankHealth> own) {
-  std::vector<std::shared_ptr<fleet::RankHealth>> healths{std::move(own)};
-  for (const SourceSpec::Sharer& sharer : spec.sharers)
-    healths.push_back(sharer.health);
-  return healths;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Source>> Source::Open(SourceSpec spec,
@@ -51,9 +43,13 @@ Source::Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health,
       targets_(targets),
       metrics_(metrics),
       clock_(clock),
-      healths_(HealthsOf(spec_, std::move(health))),
+      followers_{{spec_.rank, std::move(health)}},
       translator_(TranslatorFor(spec_.rank, block_size)),
-      stream_(options, spec_.source.replay_endpoint.has_value(), *this) {}
+      stream_(options, spec_.source.replay_endpoint.has_value(), *this) {
+  for (const SourceSpec::Sharer& sharer : spec_.sharers)
+    followers_.push_back({Rank{spec_.rank.worker, sharer.dp_rank}, sharer.health});
+  PublishStatus();
+}
 
 Source::~Source() = default;
 
@@ -103,12 +99,17 @@ Source::Outcome Source::Apply(std::uint64_t /*sequence*/, std::span<const std::b
   const Rank rank{spec_.rank.worker, batch_.dp_rank.value_or(spec_.rank.dp_rank)};
   const auto target = targets_.find(rank);
   if (target == targets_.end()) {
-    metrics_.CountForeignRank();
+    NoteForeign(rank.dp_rank);
     return Outcome::kApplied;
   }
   fed_.insert(rank);
+  const auto defect = defects_.find(rank);
+  if (defect != defects_.end() && defect->second.reason == StateReason::kForeignRank) {
+    defects_.erase(defect);
+    PublishStatus();
+  }
   ApplyEvents(target->second);
-  NoteDropped();
+  NoteDropped(rank);
   return Outcome::kApplied;
 }
 
@@ -117,21 +118,45 @@ void Source::ApplyEvents(const Target& target) {
     const index::ApplyResult result = target.index->index->Apply(target.slot, event);
     metrics_.CountApplied(event.kind, result);
     if (result.status == index::ApplyStatus::kCapacity) {
-      stream_.NoteDefect(StateReason::kIndexFull, "the index has no room for more blocks");
+      NoteDefect(event.rank, StateReason::kIndexFull, "the index has no room for more blocks");
     }
   }
   target.health->Count(fleet::RankCount::kEvents, batch_.events.size());
 }
 
-void Source::NoteDropped() {
+void Source::NoteDropped(Rank rank) {
   for (const placement::DroppedEvent& dropped : batch_.dropped) {
     metrics_.CountFiltered(dropped.reason);
     if (dropped.reason == placement::DropReason::kBlockSizeMismatch) {
-      stream_.NoteDefect(StateReason::kBlockSizeMismatch,
-                         fmt::format("events have block_size {}, registered is {}",
-                                     dropped.block_size, translator_.options().block_size));
+      NoteDefect(rank, StateReason::kBlockSizeMismatch,
+                 fmt::format("events have block_size {}, registered is {}", dropped.block_size,
+                             translator_.options().block_size));
+    } else if (dropped.reason == placement::DropReason::kDecodeError) {
+      translator_.ForgetCounts();  // it may have been a removal
+      NoteDefect(rank, StateReason::kUndecodable,
+                 fmt::format("an event could not be decoded: {}",
+                             wire::DecodeErrcName(dropped.error.code)));
     }
   }
+}
+
+void Source::NoteForeign(std::uint32_t dp_rank) {
+  metrics_.CountForeignRank();
+  // A stream of many ranks may carry some that are not served here; one that never speaks of its
+  // own leaves us blind.
+  if (fed_.contains(spec_.rank)) return;
+  NoteDefect(spec_.rank, StateReason::kForeignRank,
+             fmt::format("events are of dp_rank {}, which is not registered; register that rank",
+                         dp_rank));
+}
+
+void Source::NoteDefect(Rank rank, StateReason reason, std::string_view detail) {
+  Defect& defect = defects_[rank];
+  // The one reason that explains all others and that somebody has to mend.
+  if (defect.reason == StateReason::kBlockSizeMismatch && reason != defect.reason) return;
+  if (defect.reason == reason && defect.detail == detail) return;
+  defect = {reason, std::string(detail)};
+  PublishStatus();
 }
 
 void Source::Clear() {
@@ -145,6 +170,12 @@ void Source::Clear() {
     target->second.index->index->Apply(target->second.slot, event);
   }
   fed_.clear();
+  defects_.clear();
+  PublishStatus();
+}
+
+void Source::NoteLoss() {
+  translator_.ForgetCounts();
 }
 
 void Source::StartReplay(std::uint64_t from) {
@@ -167,8 +198,25 @@ void Source::SetState(RankState state, StateReason reason, std::string_view deta
   if (status_.state == state && status_.reason == reason && detail_ == detail) return;
   status_ = {state, reason};
   detail_ = detail;
-  for (const auto& health : healths_)
-    health->SetStatus(status_, detail_, clock_.Now());
+  PublishStatus();
+}
+
+void Source::PublishStatus() {
+  const Nanos now = clock_.Now();
+  for (const Follower& follower : followers_) {
+    const auto found = defects_.find(follower.rank);
+    // A loss is the stream's and so every rank's; the block size explains that, too.
+    const bool shown =
+        found != defects_.end() && (status_.state == RankState::kExact ||
+                                    (status_.state == RankState::kDegraded &&
+                                     found->second.reason == StateReason::kBlockSizeMismatch));
+    if (shown) {
+      follower.health->SetStatus({RankState::kDegraded, found->second.reason}, found->second.detail,
+                                 now);
+    } else {
+      follower.health->SetStatus(status_, detail_, now);
+    }
+  }
 }
 
 void Source::PublishStats() {
@@ -196,12 +244,13 @@ void Source::PublishStats() {
       {RankCount::kClears, now.clears - published_.clears},
       {RankCount::kDisconnects, now.disconnects - published_.disconnects},
   };
-  for (const auto& health : healths_) {
-    health->SetConnected(stream_.connected());
-    if (now.applied != published_.applied) health->NoteMessage(clock_.Now());
-    health->SetWatermark(stream_.watermark());
+  for (const Follower& follower : followers_) {
+    fleet::RankHealth& health = *follower.health;
+    health.SetConnected(stream_.connected());
+    if (now.applied != published_.applied) health.NoteMessage(clock_.Now());
+    health.SetWatermark(stream_.watermark());
     for (const auto& change : changes) {
-      if (change.by != 0) health->Count(change.what, change.by);
+      if (change.by != 0) health.Count(change.what, change.by);
     }
   }
   published_ = now;

@@ -63,14 +63,30 @@ class Source final : private StreamSink {
          const RankStream::Options& options, net::EventPoller& poller, const Targets& targets,
          std::uint32_t block_size, IngestMetrics& metrics, const Clock& clock);
 
+  struct Follower {
+    Rank rank;
+    std::shared_ptr<fleet::RankHealth> health;
+  };
+  // What is wrong with the events of one rank although none is missing.
+  struct Defect {
+    StateReason reason = StateReason::kNone;
+    std::string detail;
+  };
+
   Outcome Apply(std::uint64_t sequence, std::span<const std::byte> payload) override;
   void Clear() override;
+  void NoteLoss() override;
   void StartReplay(std::uint64_t from) override;
   void StopReplay() override;
   void SetState(RankState state, StateReason reason, std::string_view detail) override;
 
   void ApplyEvents(const Target& target);
-  void NoteDropped();
+  void NoteDropped(Rank rank);
+  // The batch names a rank that is not registered.
+  void NoteForeign(std::uint32_t dp_rank);
+  // What the rank is told is wrong: its state is degraded until the stream starts over.
+  void NoteDefect(Rank rank, StateReason reason, std::string_view detail);
+  void PublishStatus();
   void PublishStats();
 
   const SourceSpec spec_;
@@ -78,15 +94,17 @@ class Source final : private StreamSink {
   const Targets& targets_;
   IngestMetrics& metrics_;
   const Clock& clock_;
-  std::vector<std::shared_ptr<fleet::RankHealth>> healths_;  // of the owner and of the sharers
+  std::vector<Follower> followers_;  // the owner and the sharers
   std::unique_ptr<net::EventSocket> live_;
   std::unique_ptr<net::EventSocket> replay_;  // of the request that is under way
   net::Frames frames_;
   placement::EventTranslator translator_;
   placement::PlacementBatch batch_;
-  std::set<Rank> fed_;  // ranks that got events since the last clear
+  std::set<Rank> fed_;              // ranks that got events since the last clear
+  std::map<Rank, Defect> defects_;  // found since the last clear
   StreamStats published_;
   placement::TranslatorStats translated_;  // as published
+  // Of the stream.
   fleet::RankHealth::Status status_;
   std::string detail_;
   RankStream stream_;  // last: it calls this object from its constructor

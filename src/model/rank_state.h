@@ -32,16 +32,18 @@ enum class StateReason : std::uint8_t {
   kReplayFailed,       // the replay endpoint did not answer, or broke off
   kGapUnrepaired,      // messages were lost and could not be fetched
   kBlockSizeMismatch,  // events carry another block size than registered
-  kUndecodable,        // payloads that no known dialect explains
+  kUndecodable,        // payloads or events that no known dialect explains
   kIndexFull,          // the index refused blocks
   kDisconnected,       // the engine went away
+  kForeignRank,        // the stream names only ranks that are not registered
 };
 
-inline constexpr std::array<std::string_view, 12> kStateReasonNames = {
+inline constexpr std::array<std::string_view, 13> kStateReasonNames = {
     "none",          "no_event_source",    "connecting",
     "replaying",     "no_replay_endpoint", "history_gone",
     "replay_failed", "gap_unrepaired",     "block_size_mismatch",
-    "undecodable",   "index_full",         "disconnected"};
+    "undecodable",   "index_full",         "disconnected",
+    "foreign_rank"};
 constexpr std::string_view StateReasonName(StateReason reason) {
   return kStateReasonNames[static_cast<std::size_t>(reason)];
 }
