@@ -22,7 +22,8 @@ enum class SaltState : std::uint8_t {
 struct BlockRecord {
   std::array<std::uint32_t, kTierCount> copies{};  // physical copies, per tier
   SaltState salt_state = SaltState::kUnknown;
-  bool mixed = false;          // stores of different content: copies of which, nobody can tell
+  bool mixed : 1 = false;      // stores of different content: copies of which, nobody can tell
+  bool keyed : 1 = false;      // its hash covers keys of its own, beside tokens, adapter and salt
   std::uint16_t epoch = 0;     // CopyTable's: since when the copies are counted; may wrap
   std::uint32_t content = 0;   // a part of the content's hash; 0 when no store has said
   std::uint64_t salt_mix = 0;  // the salt's share of the seed; the salt itself is a secret
@@ -30,6 +31,8 @@ struct BlockRecord {
   [[nodiscard]] bool on_path() const { return copies[0] + copies[1] > 0; }
   [[nodiscard]] bool held() const { return on_path() || copies[2] + copies[3] > 0; }
 };
+
+static_assert(sizeof(BlockRecord) == 32);
 
 // Engine hash → record. Not thread-safe. Pointers are valid until the next Add, Erase or Clear.
 class CopyTable {

@@ -236,6 +236,17 @@ class EventTranslator::Impl {
                         [&](EngineHash hash) { return seen_.Insert(hash); });
   }
 
+  // Whether copies off the device, which are announced without keys, are of blocks whose tokens
+  // alone would name another content.
+  bool LacksKeys(const EngineEvent& event, Tier tier, RankMemory& memory) {
+    if (tier == Tier::kDevice || event.extra_blocks.count > 0 || event.has_mm_infos) return false;
+    const auto hashes = batch_.HashesOf(event);
+    return std::any_of(hashes.begin(), hashes.end(), [&](EngineHash hash) {
+      const BlockRecord* record = memory.blocks.Find(hash);
+      return record != nullptr && record->keyed;
+    });
+  }
+
   // How many of the named blocks the tokens fill.
   std::optional<DropReason> CountBlocks(const EngineEvent& event, std::uint32_t block_size,
                                         std::size_t& count) {
@@ -259,7 +270,7 @@ class EventTranslator::Impl {
     const Salt salt = InheritSalt(event, tier, own, memory);
     if (salt.state == SaltState::kAmbiguous) return DropReason::kAmbiguousCacheNamespace;
     if (RepeatsHash(event)) return DropReason::kSelfReferencing;
-    const bool hash_only = event.tokens.count == 0;
+    const bool hash_only = event.tokens.count == 0 || LacksKeys(event, tier, memory);
     std::size_t count = event.hashes.count;
     const std::uint32_t block_size =
         options_.block_size != 0 ? options_.block_size : event.block_size;
@@ -269,6 +280,7 @@ class EventTranslator::Impl {
     PlacementEvent& placed = Emit(event, PlacementKind::kStored, tier, memory, out);
     placed.parent = event.parent;
     placed.hash_only = hash_only;
+    keyed_.assign(count, 0);
     if (hash_only) {
       for (const EngineHash hash : batch_.HashesOf(event))
         out.blocks.push_back({hash, {}});
@@ -277,8 +289,9 @@ class EventTranslator::Impl {
     }
     ends_.back() = out.blocks.size();
     stats_.stored_blocks += count;
-    for (const PlacedBlock& block : std::span(out.blocks).last(count)) {
-      AddCopy(block, tier, hash_only ? nullptr : &salt, memory.blocks);
+    const auto blocks = std::span(out.blocks).last(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      AddCopy(blocks[i], tier, hash_only ? nullptr : &salt, keyed_[i] != 0, memory.blocks);
     }
     return std::nullopt;
   }
@@ -303,7 +316,8 @@ class EventTranslator::Impl {
         continue;
       }
       ReadBlockKeys(batch_, event, i, named_salt, keys_);
-      complete = complete && !keys_.unmapped && keys_.mm.empty();
+      keyed_[i] = keys_.unmapped || !keys_.mm.empty() ? 1 : 0;
+      complete = complete && keyed_[i] == 0;
       out.blocks.push_back({hashes[i], HashKeyedBlock(window, seed)});
     }
     return complete;
@@ -318,13 +332,15 @@ class EventTranslator::Impl {
   }
 
   // `salt` is null when the store says nothing of the content.
-  void AddCopy(const PlacedBlock& block, Tier tier, const Salt* salt, CopyTable& blocks) {
+  void AddCopy(const PlacedBlock& block, Tier tier, const Salt* salt, bool keyed,
+               CopyTable& blocks) {
     BlockRecord* record = blocks.Add(block.engine);
     if (record == nullptr) {
       ++stats_.uncounted_blocks;
       return;
     }
     ++record->copies[static_cast<std::size_t>(tier)];
+    record->keyed = record->keyed || keyed;
     if (salt != nullptr) {
       const std::uint32_t content = static_cast<std::uint32_t>(Raw(block.local)) | 1;
       record->mixed = record->mixed || (record->content != 0 && record->content != content);
@@ -363,6 +379,7 @@ class EventTranslator::Impl {
   wire::EventBatch batch_;
   HashSet seen_;
   BlockKeys keys_;
+  std::vector<std::uint8_t> keyed_;  // of the store's blocks: whether keys are in their hashes
   std::vector<TokenId> pad_scratch_;
   std::vector<std::size_t> ends_;  // of each event's blocks or hashes in the output
 };

@@ -339,6 +339,27 @@ TEST(NormaliserRows, Salts) {
            first + "; stored host_pinned 11=" + salted_a}});
 }
 
+// Copies in host memory are announced without the keys of multimodal and other blocks.
+TEST(NormaliserRows, ACopyWithoutTheKeysOfItsBlockIsPlacedByName) {
+  const std::string cpu = R"("medium":"CPU")";
+  const std::string image =
+      St("11,12", "null", "1,2,3,4,5,6,7,8", Keys("[null,[[" + Quoted(kDigest) + ",0]]]"));
+  const std::string stored =
+      "stored device 11=A 12=" + Local('B', "", "", {kDigestHash}) + " !eligible";
+  Expect("the image's block",
+         {{{image, St("12", "11", kB, cpu)}, stored + "; named host_pinned <11 12"}});
+  Expect("the text before it",
+         {{{image, St("11", "null", kA, cpu)}, stored + "; stored host_pinned 11=A"}});
+  Expect("an adapter's block",
+         {{{St("11", "null", kA, Keys(R"([["x"]],"lora_name":"x")")),
+            St("11", "null", kA, cpu + R"(,"lora_name":"x")")},
+           "stored device 11=" + Local('A', "x") + "; stored host_pinned 11=" + Local('A', "x")}});
+  Expect("with its keys",
+         {{{image, St("12", "11", kB, cpu + "," + Keys("[[[" + Quoted(kDigest) + ",0]]]"))},
+           stored + "; stored host_pinned <11 12=" + Local('B', "", "", {kDigestHash}) +
+               " !eligible"}});
+}
+
 TEST(NormaliserRows, N33AClearIsOfOneRank) {
   Stream stream;
   const std::string store = St("11", "null", kA, kSaltA);
