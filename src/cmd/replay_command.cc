@@ -242,6 +242,11 @@ Result<void> Show(const ReplayArgs& args, const sim::ReplayReport& report) {
     KVR_TRY_VOID(sim::WriteReport(report, args.report));
     fmt::print(stderr, "report: {}/report.html\n", args.report);
   }
+  for (const sim::ArmResult& arm : report.arms) {
+    if (arm.errors == arm.requests) {
+      return Fail(ErrorCode::kUpstream, fmt::format("every request of `{}` failed", arm.name));
+    }
+  }
   return {};
 }
 

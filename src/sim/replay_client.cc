@@ -110,6 +110,7 @@ class Run {
     request.target = "/v1/completions";
     request.headers.Add("Content-Type", "application/json");
     request.body = CompletionBody(trace_.requests[record.index], trace_.block_tokens, options_);
+    record.sent = Since(record);
     auto opened = co_await client_.Open(router_, request);
     if (!opened) {
       record.error = opened.error().message;

@@ -23,27 +23,41 @@ struct Column {
 std::string Ms(double ms) {
   return ms >= 10'000 ? fmt::format("{:.1f} s", ms / 1000) : fmt::format("{:.0f} ms", ms);
 }
+std::string TokenMs(double ms) {
+  return fmt::format("{:.1f} ms", ms);
+}
 std::string Percent(double ratio) {
   return fmt::format("{:.2f} %", ratio * 100);
 }
 
-const std::vector<Column>& Columns() {
-  static const std::vector<Column> columns = {
-      {"policy", [](const ArmResult& a) { return a.name; }},
-      {"requests", [](const ArmResult& a) { return fmt::format("{}", a.requests); }},
-      {"errors", [](const ArmResult& a) { return fmt::format("{}", a.errors); }},
-      {"TTFT mean", [](const ArmResult& a) { return Ms(a.ttft.mean); }},
-      {"p50", [](const ArmResult& a) { return Ms(a.ttft.p50); }},
-      {"p90", [](const ArmResult& a) { return Ms(a.ttft.p90); }},
-      {"p99", [](const ArmResult& a) { return Ms(a.ttft.p99); }},
-      {"TPOT mean", [](const ArmResult& a) { return fmt::format("{:.1f} ms", a.tpot.mean); }},
-      {"E2E mean", [](const ArmResult& a) { return Ms(a.e2e.mean); }},
-      {"p99", [](const ArmResult& a) { return Ms(a.e2e.p99); }},
-      {"cached", [](const ArmResult& a) { return Percent(a.CachedRatio()); }},
-      {"predicted", [](const ArmResult& a) { return Percent(a.PredictedRatio()); }},
-      {"load CV", [](const ArmResult& a) { return fmt::format("{:.3f}", a.load_cv); }},
+using Table = std::vector<Column>;
+
+// Two tables, so that a terminal of ordinary width can show them.
+const std::vector<Table>& Tables() {
+  static const Column kPolicy = {"policy", [](const ArmResult& a) { return a.name; }};
+  static const std::vector<Table> tables = {
+      {kPolicy,
+       {"requests", [](const ArmResult& a) { return fmt::format("{}", a.requests); }},
+       {"errors", [](const ArmResult& a) { return fmt::format("{}", a.errors); }},
+       {"cached", [](const ArmResult& a) { return Percent(a.CachedRatio()); }},
+       {"predicted", [](const ArmResult& a) { return Percent(a.PredictedRatio()); }},
+       {"load CV", [](const ArmResult& a) { return fmt::format("{:.3f}", a.load_cv); }},
+       {"TTFT mean", [](const ArmResult& a) { return Ms(a.ttft.mean); }},
+       {"p50", [](const ArmResult& a) { return Ms(a.ttft.p50); }},
+       {"p90", [](const ArmResult& a) { return Ms(a.ttft.p90); }},
+       {"p99", [](const ArmResult& a) { return Ms(a.ttft.p99); }}},
+      {kPolicy,
+       {"TPOT mean", [](const ArmResult& a) { return TokenMs(a.tpot.mean); }},
+       {"p50", [](const ArmResult& a) { return TokenMs(a.tpot.p50); }},
+       {"p90", [](const ArmResult& a) { return TokenMs(a.tpot.p90); }},
+       {"p99", [](const ArmResult& a) { return TokenMs(a.tpot.p99); }},
+       {"E2E mean", [](const ArmResult& a) { return Ms(a.e2e.mean); }},
+       {"p50", [](const ArmResult& a) { return Ms(a.e2e.p50); }},
+       {"p90", [](const ArmResult& a) { return Ms(a.e2e.p90); }},
+       {"p99", [](const ArmResult& a) { return Ms(a.e2e.p99); }},
+       {"sent late, p99", [](const ArmResult& a) { return Ms(a.send_lag.p99); }}},
   };
-  return columns;
+  return tables;
 }
 
 void WriteDistribution(JsonWriter& json, std::string_view name, const Distribution& d) {
@@ -78,6 +92,7 @@ void WriteArm(JsonWriter& json, const ArmResult& arm) {
   json.Field("without_actual", arm.without_actual);
   json.Field("cached_ratio", arm.CachedRatio());
   json.Field("predicted_ratio", arm.PredictedRatio());
+  WriteDistribution(json, "send_lag_ms", arm.send_lag);
   WriteDistribution(json, "ttft_ms", arm.ttft);
   WriteDistribution(json, "tpot_ms", arm.tpot);
   WriteDistribution(json, "e2e_ms", arm.e2e);
@@ -189,23 +204,28 @@ std::string Html(const ReplayReport& report, std::string_view charts) {
     fmt::format_to(to, "<tr><td>{}</td><td style=\"text-align:left\">{}</td></tr>\n",
                    EscapeMarkup(name), EscapeMarkup(value));
   }
-  out += "</table>\n<table>\n<tr>";
-  for (const Column& column : Columns())
-    fmt::format_to(to, "<th>{}</th>", column.head);
-  out += "</tr>\n";
-  for (const ArmResult& arm : report.arms) {
-    out += "<tr>";
-    for (const Column& column : Columns()) {
-      fmt::format_to(to, "<td>{}</td>", EscapeMarkup(column.cell(arm)));
-    }
+  out += "</table>\n";
+  for (const Table& table : Tables()) {
+    out += "<table>\n<tr>";
+    for (const Column& column : table)
+      fmt::format_to(to, "<th>{}</th>", column.head);
     out += "</tr>\n";
+    for (const ArmResult& arm : report.arms) {
+      out += "<tr>";
+      for (const Column& column : table) {
+        fmt::format_to(to, "<td>{}</td>", EscapeMarkup(column.cell(arm)));
+      }
+      out += "</tr>\n";
+    }
+    out += "</table>\n";
   }
   fmt::format_to(
       to,
-      "</table>\n<p>cached: prompt tokens the engines reused, by their own usage reports. "
+      "<p>cached: prompt tokens the engines reused, by their own usage reports. "
       "predicted: what the router expected when it chose. One cache of unlimited size "
       "would have spared {}. load CV: standard deviation over mean of the tokens each rank "
-      "had to compute.</p>\n{}</body></html>\n",
+      "had to compute. sent late: how far behind its due time the client sent; the times include "
+      "it.</p>\n{}</body></html>\n",
       Percent(report.infinite_cache_ratio), charts);
   return out;
 }
@@ -218,24 +238,20 @@ Result<void> WriteFile(const std::filesystem::path& path, std::string_view text)
   return {};
 }
 
-}  // namespace
-
-std::string ToTable(const ReplayReport& report) {
-  std::vector<std::vector<std::string>> rows;
-  rows.emplace_back();
-  for (const Column& column : Columns())
+void AppendTable(std::string& out, const ReplayReport& report, const Table& table) {
+  std::vector<std::vector<std::string>> rows(1);
+  for (const Column& column : table)
     rows[0].push_back(column.head);
   for (const ArmResult& arm : report.arms) {
     auto& row = rows.emplace_back();
-    for (const Column& column : Columns())
+    for (const Column& column : table)
       row.push_back(column.cell(arm));
   }
-  std::vector<std::size_t> widths(Columns().size());
+  std::vector<std::size_t> widths(table.size());
   for (const auto& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i)
       widths[i] = std::max(widths[i], row[i].size());
   }
-  std::string out;
   auto to = std::back_inserter(out);
   for (const auto& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) {
@@ -247,7 +263,18 @@ std::string ToTable(const ReplayReport& report) {
     }
     out += '\n';
   }
-  fmt::format_to(to, "one cache of unlimited size would have spared {} of the prompt tokens\n",
+}
+
+}  // namespace
+
+std::string ToTable(const ReplayReport& report) {
+  std::string out;
+  for (const Table& table : Tables()) {
+    AppendTable(out, report, table);
+    out += '\n';
+  }
+  fmt::format_to(std::back_inserter(out),
+                 "one cache of unlimited size would have spared {} of the prompt tokens\n",
                  Percent(report.infinite_cache_ratio));
   return out;
 }

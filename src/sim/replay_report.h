@@ -23,7 +23,7 @@ struct ReplayReport {
   std::vector<ArmResult> arms;
 };
 
-// Plain text, one row an arm.
+// Plain text: two tables with one row an arm each.
 std::string ToTable(const ReplayReport& report);
 
 // {"setup":{...},"infinite_cache_ratio":r,"arms":[{...}]}

@@ -26,6 +26,7 @@ RequestRecord Answered(std::size_t index, int due_ms, int first_ms, int done_ms,
   RequestRecord record;
   record.index = index;
   record.due = milliseconds(due_ms);
+  record.sent = milliseconds(3);
   record.first_token = milliseconds(first_ms);
   record.done = milliseconds(done_ms);
   record.worker = std::move(worker);
@@ -49,8 +50,9 @@ TEST(ReplayStats, SumsUpAnArm) {
                                               Answered(1, 50, 300, 400, "2", 512)};
   const ArmResult arm = SummarizeArm("kv", records, 10);
   EXPECT_EQ(arm.errors, 0u);
-  EXPECT_DOUBLE_EQ(arm.ttft.mean, 2000);  // (100 + 300) / 2, scaled by 10
-  EXPECT_DOUBLE_EQ(arm.tpot.mean, 100);   // 100 ms over 10 tokens, scaled
+  EXPECT_DOUBLE_EQ(arm.ttft.mean, 2000);   // (100 + 300) / 2, scaled by 10
+  EXPECT_DOUBLE_EQ(arm.tpot.mean, 100);    // 100 ms over 10 tokens, scaled
+  EXPECT_DOUBLE_EQ(arm.send_lag.p99, 30);  // 3 ms, scaled
   EXPECT_DOUBLE_EQ(arm.duration_ms, 4500);
   EXPECT_DOUBLE_EQ(arm.CachedRatio(), 512.0 / 2000);
   ASSERT_EQ(arm.ranks.size(), 2u);
@@ -137,6 +139,9 @@ TEST(ReplayReport, TableHasARowPerArmAndTheBound) {
   EXPECT_THAT(table, HasSubstr("kv "));
   EXPECT_THAT(table, HasSubstr("round_robin"));
   EXPECT_THAT(table, HasSubstr("38.40 %"));
+  for (const char* head : {"TTFT mean", "TPOT mean", "E2E mean", "sent late"}) {
+    EXPECT_THAT(table, HasSubstr(head));
+  }
   EXPECT_THAT(table, HasSubstr("spared 50.00 %"));
 }
 

@@ -100,6 +100,7 @@ ArmResult SummarizeArm(std::string name, std::span<const RequestRecord> records,
   for (const std::string& rank_name : ranks_expected)
     rank_of(rank_name);
 
+  std::vector<double> send_lag;
   std::vector<double> ttft;
   std::vector<double> tpot;
   std::vector<double> e2e;
@@ -118,6 +119,7 @@ ArmResult SummarizeArm(std::string name, std::span<const RequestRecord> records,
     const double due_ms = ToMs(record.due) * time_scale;
     const double first_ms = ToMs(record.first_token) * time_scale;
     const double done_ms = ToMs(record.done) * time_scale;
+    send_lag.push_back(ToMs(record.sent) * time_scale);
     e2e.push_back(done_ms);
     const bool seen = record.first_token > Nanos{0};
     if (seen) ttft.push_back(first_ms);
@@ -161,6 +163,7 @@ ArmResult SummarizeArm(std::string name, std::span<const RequestRecord> records,
   arm.load_cv = CoefficientOfVariation(arm.ranks);
   arm.ttft_sorted_ms = ttft;
   std::sort(arm.ttft_sorted_ms.begin(), arm.ttft_sorted_ms.end());
+  arm.send_lag = Summarize(std::move(send_lag));
   arm.ttft = Summarize(std::move(ttft));
   arm.tpot = Summarize(std::move(tpot));
   arm.e2e = Summarize(std::move(e2e));

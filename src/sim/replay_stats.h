@@ -17,6 +17,7 @@ namespace kvr::sim {
 struct RequestRecord {
   std::size_t index = 0;  // line of the trace
   Nanos due{0};           // since the start of the arm
+  Nanos sent{0};          // after `due`: how late the client itself was
   Nanos first_token{0};   // after `due`; 0 when none came
   Nanos done{0};          // after `due`
   std::string error;      // empty: answered completely
@@ -63,6 +64,7 @@ struct ArmResult {
   std::size_t without_actual = 0;      // answered requests for which the engine named none
   // Sum over requests of |predicted - actual|, in tokens.
   std::uint64_t prediction_error_tokens = 0;
+  Distribution send_lag;  // what of the times below is the client's own
   Distribution ttft;
   Distribution tpot;  // time per output token after the first; requests with at least two
   Distribution e2e;

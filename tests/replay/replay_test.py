@@ -80,10 +80,11 @@ class UsageTest(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("best", done.stderr)
 
-    def test_a_router_that_does_not_answer_gives_errors_not_a_failure(self):
+    def test_a_router_that_does_not_answer_is_reported_and_fails(self):
         done = kvroute("replay", TRACE, "--limit", "3", "--arm", "gone=http://127.0.0.1:1", "--json", "-",
                        "--no-progress")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("every request of `gone` failed", done.stderr)
         self.assertEqual(json.loads(done.stdout)["arms"][0]["errors"], 3)
 
 
