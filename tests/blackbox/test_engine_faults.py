@@ -126,12 +126,14 @@ class Faults(FaultTest):
 
     def test_restart_within_the_process(self):
         mock, other = self.start(1, ranks=2), self.start(2)
-        self.load(mock)
+        for rank in (0, 1):
+            self.load(mock, rank=rank)
         self.load(other)
         self.agree(mock, other)
         before = self.picture(2)
         mock.fault(restart=True)
-        self.load(mock)
+        for rank in (0, 1):
+            self.load(mock, rank=rank)
         self.agree(mock)
         self.assertEqual(self.picture(2), before)
 

@@ -8,9 +8,13 @@ namespace {
 
 thread_local std::uint64_t allocations = 0;
 
-void* Allocate(std::size_t size) {
+void* AllocateOrNull(std::size_t size) noexcept {
   ++allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  return std::malloc(size == 0 ? 1 : size);
+}
+
+void* Allocate(std::size_t size) {
+  if (void* memory = AllocateOrNull(size)) return memory;
   throw std::bad_alloc();
 }
 
@@ -33,22 +37,53 @@ std::uint64_t AllocationsOfThisThread() {
 
 }  // namespace kvr::test
 
-// The array, nothrow and sized forms of the standard library end in these.
+// Every form, although those of the standard library end in the first two: a sanitizer brings forms
+// of its own, which must not meet these.
 void* operator new(std::size_t size) {
+  return Allocate(size);
+}
+void* operator new[](std::size_t size) {
   return Allocate(size);
 }
 void* operator new(std::size_t size, std::align_val_t align) {
   return Allocate(size, align);
 }
+void* operator new[](std::size_t size, std::align_val_t align) {
+  return Allocate(size, align);
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return AllocateOrNull(size);
+}
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+  return AllocateOrNull(size);
+}
 void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
   std::free(memory);
 }
 void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
 void operator delete(void* memory, std::align_val_t) noexcept {
   std::free(memory);
 }
+void operator delete[](void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, const std::nothrow_t&) noexcept {
   std::free(memory);
 }

@@ -519,7 +519,8 @@ TEST(Gateway, RanksAreNamedToEnginesThatHaveSeveral) {
   for (int i = 0; i < 6; ++i) {
     // What a client says about ranks is not the engine's business here.
     const Answer answer = gateway.Send(kCompletions, kIds, "X-data-parallel-rank: 9\r\n");
-    const auto header = engine.last().headers.Find("X-data-parallel-rank");
+    const net::HttpRequest seen = engine.last();
+    const auto header = seen.headers.Find("X-data-parallel-rank");
     ASSERT_TRUE(header);
     EXPECT_EQ(*header, answer.Header("x-kvroute-dp-rank"));
     ranks.emplace(*header);
