@@ -7,7 +7,9 @@
 #include "openai/tokenize_body.h"
 #include "openai/usage.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view answer(reinterpret_cast<const char*>(data), size);
   kvr::openai::UsageOfAnswer(answer);
   constexpr std::size_t kTokensMax = 100;

@@ -8,10 +8,12 @@
 #include "openai/request.h"
 #include "openai/tokenize_body.h"
 
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
 using kvr::openai::Api;
 using kvr::openai::PromptForm;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const Api api = data[0] % 2 == 0 ? Api::kCompletions : Api::kChat;
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);

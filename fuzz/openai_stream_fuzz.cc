@@ -11,6 +11,8 @@
 #include "base/check.h"
 #include "openai/stream_scanner.h"
 
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
 using kvr::openai::StreamScanner;
 
 namespace {
@@ -45,7 +47,7 @@ Outcome Scan(std::string_view stream, std::initializer_list<std::size_t> cuts,
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 3) return 0;
   const std::string_view stream(reinterpret_cast<const char*>(data) + 3, size - 3);
   const std::size_t a = data[0] % (stream.size() + 1);
