@@ -10,12 +10,8 @@ namespace kvr::cmd {
 
 const std::vector<const Command*>& Commands() {
   static const std::vector<const Command*> commands = {
-      &kGatewayCommand,
-      &kIndexerCommand,
-      &kMockCommand,
-      &kReplayCommand,
-      &kDecodeCommand,
-      &kHashCommand,
+      &kGatewayCommand, &kIndexerCommand, &kMockCommand,
+      &kReplayCommand,  &kDecodeCommand,  &kHashCommand,
   };
   return commands;
 }
