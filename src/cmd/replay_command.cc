@@ -1,5 +1,6 @@
 #include "cmd/replay_command.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -42,7 +43,7 @@ struct ReplayArgs {
   std::vector<std::string> arms;  // NAME=URL of routers that run already
   double time_scale = 1;
 
-  std::vector<std::string> policies = {"kv", "round_robin", "random", "least_loaded"};
+  std::string policies = "kv,round_robin,random,least_loaded";
   FleetOptions fleet;
 
   std::string json;
@@ -95,7 +96,6 @@ void AddOptions(CLI::App& app, ReplayArgs& args) {
       ->capture_default_str();
 
   app.add_option("--policies", args.policies, "Policies to compare, in this order")
-      ->delimiter(',')
       ->capture_default_str();
   app.add_option("--engines", args.fleet.engines, "Engines of each fleet")
       ->check(CLI::Range(1, 256))
@@ -207,6 +207,17 @@ sim::ReplayReport DescribeRun(const ReplayArgs& args, const sim::Trace& trace) {
   return report;
 }
 
+std::vector<std::string> SplitAtCommas(const std::string& text) {
+  std::vector<std::string> parts;
+  std::size_t start = 0;
+  while (start <= text.size()) {
+    const std::size_t end = std::min(text.find(',', start), text.size());
+    if (end > start) parts.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return parts;
+}
+
 Result<sim::ReplayReport> RunArms(const ReplayArgs& args, const sim::Trace& trace) {
   sim::ReplayReport report = DescribeRun(args, trace);
   for (const std::string& arm : args.arms) {
@@ -214,7 +225,7 @@ Result<sim::ReplayReport> RunArms(const ReplayArgs& args, const sim::Trace& trac
     report.arms.push_back(std::move(result));
   }
   if (!args.arms.empty()) return report;
-  for (const std::string& policy : args.policies) {
+  for (const std::string& policy : SplitAtCommas(args.policies)) {
     KVR_TRY(auto result, RunFleetArm(args, policy, trace));
     report.arms.push_back(std::move(result));
   }
@@ -265,6 +276,10 @@ int Run(const std::vector<std::string>& words) {
   ReplayArgs args;
   CLI::App app("Sends a recorded trace open loop and compares policies.", std::string(kName));
   AddOptions(app, args);
+  // A script's words can be overridden by words after them.
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() == 1) option->take_last();
+  }
   if (const auto code = ParseWords(app, words)) return *code;
   if (const auto replayed = Replay(args); !replayed) {
     fmt::print(stderr, "{}: {}\n", kName, replayed.error().message);

@@ -75,6 +75,11 @@ class UsageTest(unittest.TestCase):
     def test_an_arm_that_is_no_url(self):
         self.check([TRACE, "--limit", "1", "--arm", "x"], 2, "NAME=URL")
 
+    def test_the_last_word_counts(self):
+        done = kvroute("replay", TRACE, "--limit", "9", "--limit", "2", "--arm", "gone=http://127.0.0.1:1", "--json",
+                       "-", "--no-progress")
+        self.assertEqual(json.loads(done.stdout)["arms"][0]["requests"], 2)
+
     def test_an_unknown_policy(self):
         done = kvroute("replay", TRACE, "--limit", "1", "--policies", "best")
         self.assertNotEqual(done.returncode, 0)
