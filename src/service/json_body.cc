@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
+#include "service/media_type.h"
+
 namespace kvr::service {
 namespace {
 
@@ -18,13 +20,6 @@ constexpr std::size_t kDepthMax = 64;
 
 tl::unexpected<Error> Unprocessable(std::string message) {
   return Fail(ErrorCode::kUnprocessable, std::move(message));
-}
-
-bool IsJson(std::string_view content_type) {
-  const std::string_view type = content_type.substr(0, content_type.find(';'));
-  const std::size_t end = type.find_last_not_of(" \t");
-  return end != std::string_view::npos &&
-         net::EqualsIgnoreCase(type.substr(0, end + 1), "application/json");
 }
 
 bool IsDigit(char c) {
@@ -138,7 +133,7 @@ JsonBody& JsonBody::operator=(JsonBody&&) noexcept = default;
 JsonBody::~JsonBody() = default;
 
 Result<JsonBody> JsonBody::Parse(const net::HttpRequest& request) {
-  if (!IsJson(request.headers.Find("Content-Type").value_or(""))) {
+  if (!IsMediaType(request.headers.Find("Content-Type").value_or(""), "application/json")) {
     return Fail(ErrorCode::kUnsupportedMedia,
                 "the content type must be application/json; send the header "
                 "`Content-Type: application/json`");

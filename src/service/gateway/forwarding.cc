@@ -74,8 +74,4 @@ net::HttpHeaders HeadersForClient(const net::HttpHeaders& from_engine) {
   return EndToEnd(from_engine, kOursTowardsClient);
 }
 
-bool IsMediaType(std::string_view value, std::string_view type) {
-  return net::EqualsIgnoreCase(Trim(value.substr(0, value.find(';'))), type);
-}
-
 }  // namespace kvr::service

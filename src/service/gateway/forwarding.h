@@ -1,9 +1,6 @@
 // Which headers cross the gateway.
 #pragma once
 
-#include <string>
-#include <string_view>
-
 #include "net/http.h"
 
 namespace kvr::service {
@@ -14,8 +11,5 @@ net::HttpHeaders HeadersForEngine(const net::HttpHeaders& from_client);
 
 // The engine's headers without those of its connection, and without Content-Length.
 net::HttpHeaders HeadersForClient(const net::HttpHeaders& from_engine);
-
-// The media type of a Content-Type value, without parameters, is `type`.
-bool IsMediaType(std::string_view value, std::string_view type);
 
 }  // namespace kvr::service

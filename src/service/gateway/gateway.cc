@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "service/gateway/forwarding.h"
 #include "service/gateway/relay.h"
+#include "service/media_type.h"
 
 namespace kvr::service {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "openai/api_error.h"
 #include "service/gateway/forwarding.h"
+#include "service/media_type.h"
 
 namespace kvr::service {
 namespace {

@@ -1,0 +1,17 @@
+#include "service/media_type.h"
+
+#include <cstddef>
+
+#include "net/http.h"
+
+namespace kvr::service {
+
+bool IsMediaType(std::string_view value, std::string_view type) {
+  value = value.substr(0, value.find(';'));
+  const std::size_t begin = value.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return false;
+  const std::size_t end = value.find_last_not_of(" \t");
+  return net::EqualsIgnoreCase(value.substr(begin, end - begin + 1), type);
+}
+
+}  // namespace kvr::service
