@@ -85,6 +85,8 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
                  "Blocks at the end of a store that came without their tokens");
   add_translated(&TranslatorStats::held_removals, "kvr_ingest_held_removals_total",
                  "Removed blocks of which the engine keeps another copy");
+  add_translated(&TranslatorStats::unmatched_removals, "kvr_ingest_unmatched_removals_total",
+                 "Removed blocks of which no copy was counted in that tier");
   add_translated(&TranslatorStats::uncounted_blocks, "kvr_ingest_uncounted_blocks_total",
                  "Blocks beyond the number whose copies are counted");
   add_translated(&TranslatorStats::legacy_layouts, "kvr_ingest_legacy_layouts_total",

@@ -445,6 +445,30 @@ TEST_F(IngestSockets, ABlockSizeMismatchIsOfTheRankThatHasIt) {
   EXPECT_EQ(StateText(*node.health), "exact none");
 }
 
+TEST_F(IngestSockets, ARankRecoversWhenItsBlockSizeIsTheRegisteredOneAgain) {
+  Node node(1, 0);
+  FollowSettled(node);
+  const auto publish = [&](std::uint64_t name, std::uint32_t block_size) {
+    wire::EventBatch batch;
+    const EngineHash hash{name};
+    const std::vector<TokenId> tokens(block_size, 5);
+    batch.AddStored(std::span(&hash, 1), std::nullopt, tokens, block_size);
+    std::string payload;
+    wire::EncodeEventBatch(batch, *wire::DialectByName("vllm-0.24"), payload);
+    return node.Reaches(node.publisher->Publish(std::as_bytes(std::span(payload))));
+  };
+  ASSERT_TRUE(publish(1, 4));
+  EXPECT_EQ(StateText(*node.health), "exact none");
+  ASSERT_TRUE(publish(2, 8));
+  EXPECT_EQ(StateText(*node.health), "degraded block_size_mismatch");
+  EXPECT_EQ(node.health->detail(), "events have block_size 8, registered is 4");
+  ASSERT_TRUE(publish(3, 16));
+  EXPECT_EQ(node.health->detail(), "events have block_size 16, registered is 4");
+  ASSERT_TRUE(publish(4, 4));
+  EXPECT_EQ(StateText(*node.health), "exact none");
+  EXPECT_EQ(node.health->detail(), "");
+}
+
 TEST_F(IngestSockets, AStreamThatSpeaksOnlyOfOtherRanksIsDegradedUntilItSpeaksOfItsOwn) {
   Node node(1, 0);
   Follow(node);

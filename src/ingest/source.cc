@@ -105,11 +105,12 @@ Source::Outcome Source::Apply(std::uint64_t /*sequence*/, std::span<const std::b
   fed_.insert(rank);
   const auto defect = defects_.find(rank);
   if (defect != defects_.end() && defect->second.reason == StateReason::kForeignRank) {
-    defects_.erase(defect);
+    defect->second.reason = StateReason::kNone;
     PublishStatus();
   }
   ApplyEvents(target->second);
   NoteDropped(rank);
+  NoteBlockSize(rank, batch_.wrong_block_size);
   return Outcome::kApplied;
 }
 
@@ -127,11 +128,7 @@ void Source::ApplyEvents(const Target& target) {
 void Source::NoteDropped(Rank rank) {
   for (const placement::DroppedEvent& dropped : batch_.dropped) {
     metrics_.CountFiltered(dropped.reason);
-    if (dropped.reason == placement::DropReason::kBlockSizeMismatch) {
-      NoteDefect(rank, StateReason::kBlockSizeMismatch,
-                 fmt::format("events have block_size {}, registered is {}", dropped.block_size,
-                             translator_.options().block_size));
-    } else if (dropped.reason == placement::DropReason::kDecodeError) {
+    if (dropped.reason == placement::DropReason::kDecodeError) {
       translator_.ForgetCounts();  // it may have been a removal
       NoteDefect(rank, StateReason::kUndecodable,
                  fmt::format("an event could not be decoded: {}",
@@ -152,10 +149,16 @@ void Source::NoteForeign(std::uint32_t dp_rank) {
 
 void Source::NoteDefect(Rank rank, StateReason reason, std::string_view detail) {
   Defect& defect = defects_[rank];
-  // The one reason that explains all others and that somebody has to mend.
-  if (defect.reason == StateReason::kBlockSizeMismatch && reason != defect.reason) return;
   if (defect.reason == reason && defect.detail == detail) return;
-  defect = {reason, std::string(detail)};
+  defect.reason = reason;
+  defect.detail = detail;
+  PublishStatus();
+}
+
+void Source::NoteBlockSize(Rank rank, std::uint32_t size) {
+  const auto found = defects_.find(rank);
+  if (size == (found == defects_.end() ? 0 : found->second.wrong_block_size)) return;
+  defects_[rank].wrong_block_size = size;
   PublishStatus();
 }
 
@@ -205,14 +208,19 @@ void Source::PublishStatus() {
   const Nanos now = clock_.Now();
   for (const Follower& follower : followers_) {
     const auto found = defects_.find(follower.rank);
-    // A loss is the stream's and so every rank's; the block size explains that, too.
-    const bool shown =
-        found != defects_.end() && (status_.state == RankState::kExact ||
-                                    (status_.state == RankState::kDegraded &&
-                                     found->second.reason == StateReason::kBlockSizeMismatch));
-    if (shown) {
-      follower.health->SetStatus({RankState::kDegraded, found->second.reason}, found->second.detail,
-                                 now);
+    const Defect* defect = found == defects_.end() ? nullptr : &found->second;
+    const bool exact = status_.state == RankState::kExact;
+    if (defect && defect->wrong_block_size != 0 &&
+        (exact || status_.state == RankState::kDegraded)) {
+      // The one reason that explains all others, a loss too, and that somebody has to mend.
+      follower.health->SetStatus(
+          {RankState::kDegraded, StateReason::kBlockSizeMismatch},
+          fmt::format("events have block_size {}, registered is {}", defect->wrong_block_size,
+                      translator_.options().block_size),
+          now);
+    } else if (defect && defect->reason != StateReason::kNone && exact) {
+      // A loss, which is the stream's and so every rank's, goes before.
+      follower.health->SetStatus({RankState::kDegraded, defect->reason}, defect->detail, now);
     } else {
       follower.health->SetStatus(status_, detail_, now);
     }

@@ -69,6 +69,7 @@ class Source final : private StreamSink {
   };
   // What is wrong with the events of one rank although none is missing.
   struct Defect {
+    std::uint32_t wrong_block_size = 0;  // it heals; the rest stays until the stream starts over
     StateReason reason = StateReason::kNone;
     std::string detail;
   };
@@ -82,6 +83,8 @@ class Source final : private StreamSink {
 
   void ApplyEvents(const Target& target);
   void NoteDropped(Rank rank);
+  // `size` is the wrong block size that the rank stores with; 0 when it is right.
+  void NoteBlockSize(Rank rank, std::uint32_t size);
   // The batch names a rank that is not registered.
   void NoteForeign(std::uint32_t dp_rank);
   // What the rank is told is wrong: its state is degraded until the stream starts over.

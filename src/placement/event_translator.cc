@@ -106,6 +106,7 @@ class EventTranslator::Impl {
       std::sort(out.dropped.begin(), out.dropped.end(),
                 [](const DroppedEvent& a, const DroppedEvent& b) { return a.index < b.index; });
     }
+    out.wrong_block_size = memory->wrong_block_size;
     SetSpans(out);
     return {};
   }
@@ -181,8 +182,10 @@ class EventTranslator::Impl {
                                    PlacementBatch& out) {
     if (event.hashes.count == 0) return DropReason::kEmptyStore;
     const std::size_t before = out.removed.size();
-    for (const EngineHash hash : batch_.HashesOf(event)) {
-      if (RemoveCopy(hash, tier, memory.blocks)) out.removed.push_back(hash);
+    const auto hashes = batch_.HashesOf(event);
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+      const std::uint32_t left = batch_.CopiesLeftOf(event, i);
+      if (RemoveCopy(hashes[i], tier, left, memory.blocks)) out.removed.push_back(hashes[i]);
     }
     const std::size_t passed = out.removed.size() - before;
     stats_.removed_blocks += passed;
@@ -194,13 +197,22 @@ class EventTranslator::Impl {
     return std::nullopt;
   }
 
-  // True when no copy is left in the tier, as far as we know. Of mixed content each removal counts:
-  // the index holds a block for each content, and one that stays would never go.
-  static bool RemoveCopy(EngineHash hash, Tier tier, CopyTable& blocks) {
+  // True when no copy is left in the tier, as far as we know: by the engine's word (`left`) where
+  // it gives one, else by our count. Of mixed content each removal counts: the index holds a block
+  // for each content, and one that stays would never go.
+  bool RemoveCopy(EngineHash hash, Tier tier, std::uint32_t left, CopyTable& blocks) {
     BlockRecord* record = blocks.Find(hash);
-    if (record == nullptr) return true;
-    std::uint32_t& copies = record->copies[static_cast<std::size_t>(tier)];
-    if (copies > 0) --copies;
+    const auto at = static_cast<std::size_t>(tier);
+    if (record == nullptr || record->copies[at] == 0) ++stats_.unmatched_removals;
+    const bool told = left != wire::kCopiesUnknown;
+    if (record == nullptr && told && left > 0) record = blocks.Add(hash);
+    if (record == nullptr) return !told || left == 0;
+    std::uint32_t& copies = record->copies[at];
+    if (told) {
+      copies = left;
+    } else if (copies > 0) {
+      --copies;
+    }
     const bool last = copies == 0 || record->mixed;
     if (record->salt_state == SaltState::kAmbiguous) return last;
     if (!record->on_path()) record->salt_state = SaltState::kUnknown;
@@ -247,16 +259,47 @@ class EventTranslator::Impl {
     });
   }
 
+  // Whether a store of another block size names blocks of ours all the same; else why not.
+  std::optional<DropReason> CheckOddSize(const EngineEvent& event, Tier tier,
+                                         std::uint32_t block_size, RankMemory& memory) {
+    const std::uint32_t hashes = event.hashes.count;
+    const std::uint32_t tokens = event.tokens.count;
+    if (block_size != 0 && event.block_size > block_size && event.block_size % block_size == 0 &&
+        !event.eagle) {
+      // The size of what the engine allocates at once, while names and tokens keep to ours.
+      if (tokens / block_size == hashes && tokens % block_size == 0) return std::nullopt;
+      if (tier != Tier::kDevice) return DropReason::kChunkedStore;
+    }
+    if (tier == Tier::kDevice && block_size != 0) {
+      const bool piece = event.block_size != 0 && block_size % event.block_size == 0 &&
+                         hashes == 1 && tokens == event.block_size;
+      if (piece && memory.size_confirmed && memory.wrong_block_size == 0) {
+        return DropReason::kPartialBlock;
+      }
+      memory.wrong_block_size = event.block_size;
+    }
+    stats_.mismatched_block_size = event.block_size;
+    return DropReason::kBlockSizeMismatch;
+  }
+
+  // After a store on the device that was of the right size.
+  void ConfirmSize(const EngineEvent& event, RankMemory& memory) {
+    memory.size_confirmed = true;
+    if (memory.wrong_block_size == 0) return;
+    if (!event.parent || memory.blocks.Find(*event.parent) != nullptr) memory.wrong_block_size = 0;
+  }
+
   // How many of the named blocks the tokens fill.
-  std::optional<DropReason> CountBlocks(const EngineEvent& event, std::uint32_t block_size,
+  std::optional<DropReason> CountBlocks(const EngineEvent& event, Tier tier,
+                                        std::uint32_t block_size, RankMemory& memory,
                                         std::size_t& count) {
     if (event.block_size != block_size || block_size == 0) {
-      stats_.mismatched_block_size = event.block_size;
-      return DropReason::kBlockSizeMismatch;
+      if (const auto reason = CheckOddSize(event, tier, block_size, memory)) return reason;
     }
     const std::size_t windows = hashing::BlockCount(event.tokens.count, block_size, event.eagle);
     if (windows > event.hashes.count) return DropReason::kSparseStore;
     if (windows == 0) return DropReason::kTokensTooShort;
+    if (tier == Tier::kDevice) ConfirmSize(event, memory);
     count = windows;
     stats_.cut_blocks += event.hashes.count - windows;
     return std::nullopt;
@@ -275,7 +318,7 @@ class EventTranslator::Impl {
     const std::uint32_t block_size =
         options_.block_size != 0 ? options_.block_size : event.block_size;
     if (!hash_only) {
-      if (const auto reason = CountBlocks(event, block_size, count)) return reason;
+      if (const auto reason = CountBlocks(event, tier, block_size, memory, count)) return reason;
     }
     PlacementEvent& placed = Emit(event, PlacementKind::kStored, tier, memory, out);
     placed.parent = event.parent;

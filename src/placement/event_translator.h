@@ -46,10 +46,11 @@ struct TranslatorStats {
   std::uint64_t bad_batches = 0;  // refused as a whole
   std::uint64_t stored_blocks = 0;
   std::uint64_t removed_blocks = 0;
-  std::uint64_t held_removals = 0;     // another copy of the block was left
-  std::uint64_t uncounted_blocks = 0;  // beyond counted_blocks_max
-  std::uint64_t cut_blocks = 0;        // at the end of a store, for want of tokens
-  std::uint64_t legacy_layouts = 0;    // see wire::EventBatch
+  std::uint64_t held_removals = 0;       // another copy of the block was left
+  std::uint64_t unmatched_removals = 0;  // of blocks of which no copy was counted in that tier
+  std::uint64_t uncounted_blocks = 0;    // beyond counted_blocks_max
+  std::uint64_t cut_blocks = 0;          // at the end of a store, for want of tokens
+  std::uint64_t legacy_layouts = 0;      // see wire::EventBatch
   std::uint64_t trailing_bytes = 0;
   std::array<std::uint64_t, kDropReasonCount> dropped{};
   std::uint32_t mismatched_block_size = 0;  // of the last kBlockSizeMismatch; 0 when there was none
@@ -58,6 +59,12 @@ struct TranslatorStats {
 // Turns the frames of one stream into what an index applies: decodes, filters what is no evidence
 // of a local prefix, recomputes block hashes from tokens, inherits cache salts along chains and
 // counts physical copies, so that a block is removed only when its last copy in a tier goes.
+//
+// The main group's stores on the device are checked against the registered block size. One of
+// another size is dropped, and its size is PlacementBatch::wrong_block_size from then on, until a
+// store of the registered size comes that an index can place: one that begins a chain, or under a
+// parent that was counted. (The pieces of blocks that some engines announce between their full
+// blocks can have the registered size by chance, but never a known parent.)
 //
 // One translator a stream: its state is what earlier frames taught. Frames must come in the
 // engine's order. Not thread-safe. Never logs, never throws on bytes from outside.

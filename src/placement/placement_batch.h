@@ -27,6 +27,9 @@ struct DroppedEvent {
 struct PlacementBatch {
   double ts = 0;                         // as the engine sent it
   std::optional<std::uint32_t> dp_rank;  // as the engine sent it
+  // The block size, in tokens, that the rank's main group stores with instead of the registered
+  // one; 0 while they agree. What is stored so is dropped.
+  std::uint32_t wrong_block_size = 0;
   std::vector<PlacementEvent> events;
   std::vector<std::uint32_t> event_index;  // of each event, its place in the engine's batch
   std::vector<DroppedEvent> dropped;
@@ -38,6 +41,7 @@ struct PlacementBatch {
   void Clear() {
     ts = 0;
     dp_rank.reset();
+    wrong_block_size = 0;
     events.clear();
     event_index.clear();
     dropped.clear();

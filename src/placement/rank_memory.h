@@ -33,6 +33,9 @@ struct RankMemory {
   RankMemory(std::uint32_t rank, std::size_t blocks_max) : dp_rank(rank), blocks(blocks_max) {}
 
   std::uint32_t dp_rank;
+  // What the main group's last telling store on the device said of the block size, in tokens.
+  bool size_confirmed = false;         // there was one of the registered size
+  std::uint32_t wrong_block_size = 0;  // ... and the last one was of this size; 0: of the right one
   GroupTable groups;
   CopyTable blocks;
 };

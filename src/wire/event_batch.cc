@@ -26,6 +26,7 @@ void EventBatch::Clear() {
   extra_keys.clear();
   mm_blocks.clear();
   mm_hashes.clear();
+  copies_left.clear();
 }
 
 EngineEvent& EventBatch::Add(EventType type, std::span<const EngineHash> block_hashes) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -32,6 +33,9 @@ struct Slice {
   std::uint32_t begin = 0;
   std::uint32_t count = 0;
 };
+
+// A producer's "I do not know" among numbers of copies.
+inline constexpr std::uint32_t kCopiesUnknown = std::numeric_limits<std::uint32_t>::max();
 
 // One of the things, beside tokens, that an engine mixed into a block's hash.
 struct ExtraKey {
@@ -67,6 +71,8 @@ struct EngineEvent {
   bool has_mm_infos = false;
   Slice mm_blocks;  // per block a run of multimodal hashes
 
+  Slice copies_left;  // of a removal, per hash; none when the producer does not say
+
   std::string_view medium;
   std::optional<std::uint32_t> group;
   std::optional<std::uint32_t> window;  // tokens
@@ -100,6 +106,7 @@ struct EventBatch {
   std::vector<ExtraKey> extra_keys;
   std::vector<Slice> mm_blocks;
   std::vector<std::uint64_t> mm_hashes;
+  std::vector<std::uint32_t> copies_left;
 
   [[nodiscard]] std::span<const EngineHash> HashesOf(const EngineEvent& event) const {
     return Part(hashes, event.hashes);
@@ -118,6 +125,13 @@ struct EventBatch {
                                                           std::size_t i) const {
     if (i >= event.mm_blocks.count) return {};
     return Part(mm_hashes, mm_blocks[event.mm_blocks.begin + i]);
+  }
+
+  // How many physical copies of the removal's hash `i` the engine says are left after it;
+  // kCopiesUnknown when it does not say.
+  [[nodiscard]] std::uint32_t CopiesLeftOf(const EngineEvent& event, std::size_t i) const {
+    if (i >= event.copies_left.count) return kCopiesUnknown;
+    return copies_left[event.copies_left.begin + i];
   }
 
   void Clear();

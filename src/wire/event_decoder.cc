@@ -96,6 +96,7 @@ struct Mark {
         extra_keys(batch.extra_keys.size()),
         mm_blocks(batch.mm_blocks.size()),
         mm_hashes(batch.mm_hashes.size()),
+        copies_left(batch.copies_left.size()),
         legacy_layouts(batch.legacy_layouts) {}
 
   void Rewind(EventBatch& batch) const {
@@ -105,10 +106,11 @@ struct Mark {
     batch.extra_keys.resize(extra_keys);
     batch.mm_blocks.resize(mm_blocks);
     batch.mm_hashes.resize(mm_hashes);
+    batch.copies_left.resize(copies_left);
     batch.legacy_layouts = legacy_layouts;
   }
 
-  std::size_t hashes, tokens, extra_blocks, extra_keys, mm_blocks, mm_hashes;
+  std::size_t hashes, tokens, extra_blocks, extra_keys, mm_blocks, mm_hashes, copies_left;
   std::uint32_t legacy_layouts;
 };
 

@@ -87,6 +87,18 @@ void WriteMmInfos(const Scope& scope) {
   }
 }
 
+void WriteCopiesLeft(const Scope& scope) {
+  scope.out.Array(scope.event.copies_left.count);
+  for (std::size_t i = 0; i < scope.event.copies_left.count; ++i) {
+    const std::uint32_t copies = scope.batch.CopiesLeftOf(scope.event, i);
+    if (copies == kCopiesUnknown) {
+      scope.out.Nil();
+    } else {
+      scope.out.Uint(copies);
+    }
+  }
+}
+
 enum class Field {
   kHashes,
   kParent,
@@ -104,9 +116,10 @@ enum class Field {
   kSessionId,
   kCacheSalt,
   kMmInfos,
+  kCopiesLeft,
 };
 
-constexpr std::array<std::string_view, 16> kKeys = {"block_hashes",
+constexpr std::array<std::string_view, 17> kKeys = {"block_hashes",
                                                     "parent_block_hash",
                                                     "token_ids",
                                                     "block_size",
@@ -121,7 +134,8 @@ constexpr std::array<std::string_view, 16> kKeys = {"block_hashes",
                                                     "ownership",
                                                     "session_id",
                                                     "cache_salt",
-                                                    "block_mm_infos"};
+                                                    "block_mm_infos",
+                                                    "remaining_copy_counts"};
 
 // In the order of positions; what has none comes last.
 constexpr std::array<Field, 16> kStoredFields = {
@@ -129,9 +143,9 @@ constexpr std::array<Field, 16> kStoredFields = {
     Field::kLoraId,    Field::kMedium,    Field::kLoraName,  Field::kExtraKeys,
     Field::kGroup,     Field::kKind,      Field::kWindow,    Field::kLocality,
     Field::kOwnership, Field::kCacheSalt, Field::kSessionId, Field::kMmInfos};
-constexpr std::array<Field, 8> kRemovedFields = {
-    Field::kHashes, Field::kMedium,   Field::kGroup,     Field::kKind,
-    Field::kWindow, Field::kLocality, Field::kOwnership, Field::kSessionId};
+constexpr std::array<Field, 9> kRemovedFields = {
+    Field::kHashes,   Field::kMedium,    Field::kGroup,     Field::kKind,      Field::kWindow,
+    Field::kLocality, Field::kOwnership, Field::kSessionId, Field::kCopiesLeft};
 constexpr std::array<Field, 1> kClearedFields = {Field::kOwnership};
 
 bool Present(Field field, const EngineEvent& event) {
@@ -166,6 +180,8 @@ bool Present(Field field, const EngineEvent& event) {
       return event.cache_salt.has_value();
     case Field::kMmInfos:
       return event.has_mm_infos;
+    case Field::kCopiesLeft:
+      return event.copies_left.count > 0;
   }
   return false;
 }
@@ -209,6 +225,8 @@ void Write(Field field, const Scope& scope) {
       return scope.out.Text(*event.cache_salt);
     case Field::kMmInfos:
       return WriteMmInfos(scope);
+    case Field::kCopiesLeft:
+      return WriteCopiesLeft(scope);
   }
 }
 

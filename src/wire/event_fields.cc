@@ -336,6 +336,33 @@ bool ReadWindow(FieldContext& context, EngineEvent& event) {
   return ReadU32OrNil(context.in, event.window);
 }
 
+// A list with one number a hash, or nil. Only a hint, so that nothing in it costs the event: what
+// is no list, or too long, is passed over, and what is no number is a number not known.
+bool ReadCopiesLeft(FieldContext& context, EngineEvent& event) {
+  MsgpackReader& in = context.in;
+  auto& all = context.batch.copies_left;
+  const std::size_t start = in.offset();
+  event.copies_left = {};
+  MsgpackItem head;
+  if (!in.Read(head)) return false;
+  if (head.kind != Kind::kArray || all.size() + head.number > context.limits.blocks_max) {
+    in.Seek(start);
+    return in.Skip(context.limits.depth_max);
+  }
+  event.copies_left = {Size32(all.size()), static_cast<std::uint32_t>(head.number)};
+  for (std::uint64_t i = 0; i < head.number; ++i) {
+    const std::size_t at = in.offset();
+    MsgpackItem item;
+    if (!in.Read(item)) return false;
+    const bool known = item.kind == Kind::kUint && item.number < kCopiesUnknown;
+    all.push_back(known ? static_cast<std::uint32_t>(item.number) : kCopiesUnknown);
+    if (known) continue;
+    in.Seek(at);
+    if (!in.Skip(context.limits.depth_max)) return false;
+  }
+  return true;
+}
+
 bool ReadKind(FieldContext& context, EngineEvent& event) {
   std::optional<std::string_view> name;
   if (!context.in.ReadOptionalText(name)) return false;
@@ -399,7 +426,7 @@ constexpr std::array<Field, 18> kStoredFields = {{
     {"block_mm_infos", kNoPosition, false, ReadMmInfos},
 }};
 
-constexpr std::array<Field, 9> kRemovedFields = {{
+constexpr std::array<Field, 10> kRemovedFields = {{
     {"block_hashes", 1, true, ReadHashes},
     {"medium", 2, false, ReadMedium},
     {"group_idx", 3, false, ReadGroup},
@@ -409,6 +436,7 @@ constexpr std::array<Field, 9> kRemovedFields = {{
     {"ownership", 7, false, ReadOwnership},
     {"source_kind", kNoPosition, false, ReadOwnership},
     {"session_id", kNoPosition, false, ReadSessionId},
+    {"remaining_copy_counts", kNoPosition, false, ReadCopiesLeft},
 }};
 
 constexpr std::array<Field, 2> kClearedFields = {{

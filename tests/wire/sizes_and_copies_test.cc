@@ -1,0 +1,199 @@
+// Block sizes other than the registered one, and physical copies. V and L rows are quirks of vLLM
+// and LMCache, each with the releases it is known from.
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "wire/stream.h"
+
+namespace kvr::test {
+namespace {
+
+struct Step {
+  std::string event;
+  std::string expected;
+  std::uint32_t wrong_block_size = 0;  // after it
+};
+
+std::string Size(int size, std::string_view more = {}) {
+  return R"("block_size":)" + std::to_string(size) + std::string(more);
+}
+
+constexpr std::string_view kAb = "1,2,3,4,5,6,7,8";
+constexpr std::string_view kAbcd = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16";
+constexpr std::string_view kCpu = R"(,"medium":"CPU")";
+constexpr std::string_view kMismatch = "drop 0 block_size_mismatch";
+
+TEST(BlockSizes, Rows) {
+  const struct {
+    std::string_view id;
+    std::vector<Step> steps;
+  } rows[] = {
+      {"a hybrid model's names and tokens keep to the hash block, its block_size does not",
+       {{St("11,12", "null", kAb, Size(8)), "stored device 11=A 12=B"},
+        {St("13,14", "12", kAb, Size(16)), "stored device <12 13=A 14=B"}}},
+      {"V5: names for a part of the blocks only",
+       {{St("12", "null", kAb, Size(4)), "drop 0 sparse_store"}}},
+      {"a block that is really larger, as of context parallel ranks",
+       {{St("11", "null", kAb, Size(8)), std::string(kMismatch), 8},
+        {St("11", "null", kAbcd, Size(16)), std::string(kMismatch), 16},
+        {St("11", "null", kA), "stored device 11=A", 0}}},
+      {"a smaller block",
+       {{St("11,12", "null", kA, Size(2)), std::string(kMismatch), 2},
+        {St("11", "null", "1,2", Size(2)), std::string(kMismatch), 2}}},
+      {"V6: pieces of a block, once the size is known",
+       {{St("11", "null", kA), "stored device 11=A"},
+        {St("20", "19", "5,6", Size(2)), "drop 0 partial_block"},
+        {St("21", "20", "7", Size(1)), "drop 0 partial_block"},
+        {St("22", "11", "5,6,7", Size(3)), std::string(kMismatch), 3}}},
+      {"V6: pieces of the registered size do not hide that the blocks are larger",
+       {{St("11", "null", kAb, Size(8)), std::string(kMismatch), 8},
+        {St("20", "19", kC), "stored device <19 20=C", 8},
+        {St("12", "null", kA), "stored device 12=A", 0}}},
+      {"a store under a known parent tells as well",
+       {{St("11", "null", kA), "stored device 11=A"},
+        {St("30", "11", kAb, Size(8)), std::string(kMismatch), 8},
+        {St("12", "11", kB), "stored device <11 12=B", 0}}},
+      {"V14: host copies of another size are dropped and say nothing of the device",
+       {{St("11", "null", kA, Size(2, kCpu)), std::string(kMismatch)},
+        {St("11", "null", kA), "stored device 11=A"}}},
+      {"V13: placeholders have no size",
+       {{St("11", "null", "", Size(0, kCpu)), "named host_pinned 11"},
+        {St("11", "null", "", Size(0)), "named device 11"}}},
+      {"a chunk of the host tier in our blocks",
+       {{St("11,12", "null", kAb, Size(8, kCpu)), "stored host_pinned 11=A 12=B"}}},
+      {"L1: a chunk under one name",
+       {{St("71", "null", kAbcd, Size(16, kCpu)), "drop 0 chunked_store"},
+        {St("72", "71", kAb, Size(8, R"(,"medium":"DISK")")), "drop 0 chunked_store"}}},
+      {"L1: the last chunk is as long as it is",
+       {{St("71", "null", "1,2,3", Size(3, kCpu)), std::string(kMismatch)}}},
+      {"L1: one token too many",
+       {{St("11", "null", "1,2,3,4,5", Size(4, kCpu)), "stored host_pinned 11=A"}}},
+      {"groups that are no main group have sizes of their own",
+       {{St("11", "null", kAb, Size(8, R"(,"group_idx":1,"kv_cache_spec_kind":"mamba")")),
+         "drop 0 non_main_group"}}},
+      {"a bigram's block_size is ours or nothing",
+       {{St("11,12", "null", "[1,2],[2,3],[3,4],[4,5],[5,6],[6,7],[7,8]", Size(8)),
+         std::string(kMismatch), 8}}},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Stream stream;
+    for (const Step& step : row.steps) {
+      SCOPED_TRACE(step.event);
+      EXPECT_EQ(stream.Feed(Batch({step.event})), step.expected);
+      EXPECT_EQ(stream.batch().wrong_block_size, step.wrong_block_size);
+    }
+  }
+}
+
+TEST(BlockSizes, AreOfOneRankAndForgottenWithTheEngine) {
+  Stream stream;
+  const std::string wrong = St("11", "null", kAb, Size(8));
+  stream.Feed("[1.5,[" + wrong + "],0]");
+  stream.Feed("[1.5,[" + St("11", "null", kA) + "],1]");
+  EXPECT_EQ(stream.batch().wrong_block_size, 0u);
+  stream.Feed("[1.5,[],0]");
+  EXPECT_EQ(stream.batch().wrong_block_size, 8u);
+  stream.translator().Reset();
+  stream.Feed("[1.5,[],0]");
+  EXPECT_EQ(stream.batch().wrong_block_size, 0u);
+}
+
+TEST(BlockSizes, WithoutARegisteredOneNoneIsWrong) {
+  auto options = StreamOptions();
+  options.block_size = 0;
+  Stream stream(options);
+  stream.Feed(Batch({St("11", "null", kA), St("12", "11", kAb, Size(8))}));
+  EXPECT_EQ(stream.batch().events.size(), 2u);
+  EXPECT_EQ(stream.batch().wrong_block_size, 0u);
+}
+
+std::string Left(std::string_view counts) {
+  return R"("remaining_copy_counts":)" + std::string(counts);
+}
+
+TEST(PhysicalCopies, Rows) {
+  const std::string a = "stored device 11=A";
+  const struct {
+    std::string_view id;
+    std::vector<Step> steps;
+  } rows[] = {
+      {"the engine's number goes before ours",
+       {{St("11", "null", kA), a},
+        {Rm("11", Left("[1]")), ""},
+        {Rm("11", Left("[0]")), "removed device 11"}}},
+      {"... also when it is lower",
+       {{St("11", "null", kA), a},
+        {St("11", "null", kA), a},
+        {Rm("11", Left("[0]")), "removed device 11"}}},
+      {"... and counts on from there",
+       {{St("11", "null", kA), a},
+        {Rm("11", Left("[2]")), ""},
+        {Rm("11"), ""},
+        {Rm("11"), "removed device 11"}}},
+      {"... for a block whose store was missed",
+       {{Rm("11", Left("[1]")), ""}, {Rm("11"), "removed device 11"}}},
+      {"one number a hash",
+       {{St("11,12", "null", kAb), "stored device 11=A 12=B"},
+        {Rm("11,12,99", Left("[0,1,0]")), "removed device 11 99"}}},
+      {"too few numbers: the rest is not known",
+       {{St("11,12", "null", kAb), "stored device 11=A 12=B"},
+        {Rm("11,12", Left("[3]")), "removed device 12"}}},
+      {"no number", {{St("11", "null", kA), a}, {Rm("11", Left("null")), "removed device 11"}}},
+      {"a number that is none",
+       {{St("11,12", "null", kAb), "stored device 11=A 12=B"},
+        {Rm("11,12", Left(R"([-1,{"a":[1]}])")), "removed device 11 12"}}},
+      {"no list", {{St("11", "null", kA), a}, {Rm("11", Left("7")), "removed device 11"}}},
+      {"V3: two requests computed the same block",
+       {{St("11", "null", kA), a},
+        {St("11", "null", kA), a},
+        {Rm("11"), ""},
+        {Rm("11"), "removed device 11"}}},
+      {"V12: evictions of the host pool that say GPU leave the host copies alone",
+       {{St("11", "null", kA, R"("medium":"CPU")"), "stored host_pinned 11=A"},
+        {Rm("11", R"("medium":"GPU")"), "removed device 11"},
+        {Rm("11", R"("medium":"CPU")"), "removed host_pinned 11"}}},
+      {"V13: chunks that overlap",
+       {{St("11,12", "null", kAb, R"("medium":"CPU")"), "stored host_pinned 11=A 12=B"},
+        {St("12,13", "11", "5,6,7,8,9,10,11,12", R"("medium":"CPU")"),
+         "stored host_pinned <11 12=B 13=C"},
+        {Rm("11,12", R"("medium":"CPU")"), "removed host_pinned 11"},
+        {Rm("12,13", R"("medium":"CPU")"), "removed host_pinned 12 13"}}},
+      {"V13: removals of what was never stored",
+       {{Rm("77", R"("medium":"CPU")"), "removed host_pinned 77"}}},
+      {"counts of tiers are apart",
+       {{St("11", "null", kA), a},
+        {St("11", "null", kA, R"("medium":"CPU")"), "stored host_pinned 11=A"},
+        {Rm("11", R"("medium":"CPU",)" + Left("[5]")), ""},
+        {Rm("11"), "removed device 11"}}},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Stream stream;
+    for (const Step& step : row.steps) {
+      SCOPED_TRACE(step.event);
+      EXPECT_EQ(stream.Feed(Batch({step.event})), step.expected);
+    }
+  }
+}
+
+TEST(PhysicalCopies, V12RemovalsThatNoStoreExplainsAreCounted) {
+  Stream stream;
+  stream.Feed(Batch({St("11", "null", kA), Rm("11,12"), Rm("11")}));
+  EXPECT_EQ(stream.translator().stats().unmatched_removals, 2u);
+  EXPECT_EQ(stream.translator().stats().removed_blocks, 3u) << "an index may know more";
+}
+
+TEST(PhysicalCopies, NumbersNeedNoTable) {
+  auto options = StreamOptions();
+  options.counted_blocks_max = 1;
+  Stream stream(options);
+  stream.Feed(Batch({St("11", "null", kA), St("12", "11", kB)}));
+  EXPECT_EQ(stream.Feed(Batch({Rm("12", Left("[1]"))})), "");
+  EXPECT_EQ(stream.Feed(Batch({Rm("12", Left("[0]"))})), "removed device 12");
+}
+
+}  // namespace
+}  // namespace kvr::test
