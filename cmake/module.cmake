@@ -41,6 +41,18 @@ function(kvr_module name)
   endif()
 endfunction()
 
+# kvr_part(name SOURCES a.cc [LIBS kvr::x] [PRIVATE_LIBS pkg::pkg])
+#
+# Target kvr::name: some sources of a module as a library of their own, so that a fuzz target builds
+# without the rest. The module lists the headers, and the part among its LIBS.
+function(kvr_part name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS;PRIVATE_LIBS")
+  add_library(kvr_${name} STATIC ${arg_SOURCES})
+  add_library(kvr::${name} ALIAS kvr_${name})
+  target_include_directories(kvr_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(kvr_${name} PUBLIC ${arg_LIBS} kvr::options PRIVATE ${arg_PRIVATE_LIBS})
+endfunction()
+
 # kvr_test(name SOURCES a_test.cc [LIBS kvr::x] [LABELS unit] [TIMEOUT s])
 #
 # One GoogleTest executable and one ctest entry. Default label: unit.

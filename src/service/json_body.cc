@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
-#include "service/media_type.h"
+#include "service/json_numbers.h"
 
 namespace kvr::service {
 namespace {
@@ -22,59 +22,7 @@ tl::unexpected<Error> Unprocessable(std::string message) {
   return Fail(ErrorCode::kUnprocessable, std::move(message));
 }
 
-bool IsDigit(char c) {
-  return c >= '0' && c <= '9';
-}
-
-// Takes a number of RFC 8259 §6 from the front of `text`; false when there is none.
-bool TakeNumber(std::string_view& text) {
-  const auto take_digits = [&text] {
-    std::size_t count = 0;
-    for (; !text.empty() && IsDigit(text.front()); ++count)
-      text.remove_prefix(1);
-    return count;
-  };
-  const auto take_one_of = [&text](std::string_view chars) {
-    if (text.empty() || chars.find(text.front()) == std::string_view::npos) return false;
-    text.remove_prefix(1);
-    return true;
-  };
-  take_one_of("-");
-  const bool leading_zero = text.starts_with('0');
-  const std::size_t whole = take_digits();
-  if (whole == 0 || (leading_zero && whole > 1)) return false;
-  if (take_one_of(".") && take_digits() == 0) return false;
-  if (take_one_of("eE")) {
-    take_one_of("+-");
-    if (take_digits() == 0) return false;
-  }
-  return text.empty() ||
-         std::string_view(" \t\r\n,]}").find(text.front()) != std::string_view::npos;
-}
-
-// Whether all numbers are written as JSON asks. The parser has one code for those that are not and
-// for those that are beyond 64 bits.
-bool NumbersAreWellFormed(std::string_view text) {
-  bool in_string = false;
-  while (!text.empty()) {
-    const char c = text.front();
-    if (!in_string && (c == '-' || IsDigit(c))) {
-      if (!TakeNumber(text)) return false;
-      continue;
-    }
-    if (c == '"') in_string = !in_string;
-    text.remove_prefix(in_string && c == '\\' ? std::min<std::size_t>(2, text.size()) : 1);
-  }
-  return true;
-}
-
-Error FromParser(simdjson::error_code code, std::string_view body) {
-  if (code == simdjson::NUMBER_ERROR) {
-    if (NumbersAreWellFormed(body)) {
-      return {ErrorCode::kUnprocessable, "a number in the body is beyond 64 bits"};
-    }
-    return {ErrorCode::kBadJson, "the body is no valid JSON: a number in it is malformed"};
-  }
+Error FromParser(simdjson::error_code code) {
   if (code == simdjson::DEPTH_ERROR) {
     return {ErrorCode::kBadJson, fmt::format("the body nests deeper than {} levels", kDepthMax)};
   }
@@ -82,6 +30,26 @@ Error FromParser(simdjson::error_code code, std::string_view body) {
     return {ErrorCode::kBadJson, "the body is empty; send a JSON object"};
   return {ErrorCode::kBadJson,
           fmt::format("the body is no valid JSON: {}", simdjson::error_message(code))};
+}
+
+// Parses with the parser's room. Numbers beyond 64 bits are no fault of the syntax, but the parser
+// cannot hold them.
+Result<dom::object> ParseObject(dom::parser& parser, std::string_view text) {
+  dom::element root;
+  auto code = parser.parse(text.data(), text.size()).get(root);
+  if (code == simdjson::NUMBER_ERROR) {
+    const NumberFaults faults = FindNumberFaults(text);
+    if (faults.malformed) {
+      return Fail(ErrorCode::kBadJson, "the body is no valid JSON: a number in it is malformed");
+    }
+    code = parser.parse(faults.without_far).get(root);
+    if (code == simdjson::SUCCESS && root.is_object()) {
+      return Unprocessable(fmt::format("field {} holds a number beyond 64 bits", faults.far_where));
+    }
+  }
+  if (code != simdjson::SUCCESS) return tl::make_unexpected(FromParser(code));
+  if (!root.is_object()) return Fail(ErrorCode::kBadJson, "the body must be a JSON object");
+  return root.get_object().value_unsafe();
 }
 
 std::string TypeName(const dom::element& value) {
@@ -132,24 +100,13 @@ JsonBody::JsonBody(JsonBody&&) noexcept = default;
 JsonBody& JsonBody::operator=(JsonBody&&) noexcept = default;
 JsonBody::~JsonBody() = default;
 
-Result<JsonBody> JsonBody::Parse(const net::HttpRequest& request) {
-  if (!IsMediaType(request.headers.Find("Content-Type").value_or(""), "application/json")) {
-    return Fail(ErrorCode::kUnsupportedMedia,
-                "the content type must be application/json; send the header "
-                "`Content-Type: application/json`");
-  }
+Result<JsonBody> JsonBody::Parse(std::string_view text) {
   auto document = std::make_unique<Document>();
-  if (document->parser.allocate(std::max<std::size_t>(request.body.size(), 64), kDepthMax) !=
+  if (document->parser.allocate(std::max<std::size_t>(text.size(), 64), kDepthMax) !=
       simdjson::SUCCESS) {
     return Fail(ErrorCode::kOverloaded, "no memory to parse the body");
   }
-  dom::element root;
-  if (const auto code = document->parser.parse(request.body).get(root); code != simdjson::SUCCESS) {
-    return tl::make_unexpected(FromParser(code, request.body));
-  }
-  if (root.get(document->root) != simdjson::SUCCESS) {
-    return Fail(ErrorCode::kBadJson, "the body must be a JSON object");
-  }
+  KVR_TRY(document->root, ParseObject(document->parser, text));
   std::unordered_set<std::string_view> seen;
   for (const auto field : document->root) {
     if (!seen.insert(field.key).second) {

@@ -11,19 +11,17 @@
 #include "base/result.h"
 #include "hashing/block_hash.h"
 #include "model/ids.h"
-#include "net/http.h"
 
 namespace kvr::service {
 
 // One parsed body. Views it returns live as long as it does. Not thread-safe.
 //
-// Errors: kUnsupportedMedia when the content type is not JSON, kBadJson when the text is no JSON
-// object or nests too deep, kUnprocessable when a field is missing, mistyped, out of range or given
-// twice; the message names the field, and the element of a list. null counts as absent for optional
-// fields.
+// Errors: kBadJson when the text is no JSON object or nests too deep, kUnprocessable when a field
+// is missing, mistyped, out of range or given twice; the message names the field, and the element
+// of a list. null counts as absent for optional fields.
 class JsonBody {
  public:
-  static Result<JsonBody> Parse(const net::HttpRequest& request);
+  static Result<JsonBody> Parse(std::string_view text);
   JsonBody(JsonBody&&) noexcept;
   JsonBody& operator=(JsonBody&&) noexcept;
   ~JsonBody();

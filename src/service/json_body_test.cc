@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "net/http.h"
+#include "service/media_type.h"
+
 namespace kvr::service {
 namespace {
 
@@ -14,12 +17,14 @@ using ::testing::IsEmpty;
 
 constexpr std::uint64_t kU64Max = ~std::uint64_t{0};
 
-Result<JsonBody> Parse(std::string body, std::string_view content_type = "application/json") {
+Result<JsonBody> Parse(std::string_view body) {
+  return JsonBody::Parse(body);
+}
+
+Result<void> RequireJsonOf(std::string_view content_type) {
   net::HttpRequest request;
-  request.method = "POST";
-  request.body = std::move(body);
   if (!content_type.empty()) request.headers.Set("Content-Type", content_type);
-  return JsonBody::Parse(request);
+  return RequireJson(request);
 }
 
 // "CODE: message", or "ok".
@@ -29,8 +34,8 @@ std::string Outcome(const Result<T>& result) {
   return std::string(CodeName(result.error().code)) + ": " + result.error().message;
 }
 
-JsonBody Parsed(std::string body) {
-  auto parsed = Parse(std::move(body));
+JsonBody Parsed(std::string_view body) {
+  auto parsed = Parse(body);
   EXPECT_TRUE(parsed) << parsed.error().message;
   return *std::move(parsed);
 }
@@ -38,12 +43,12 @@ JsonBody Parsed(std::string body) {
 TEST(JsonBody, Row3ContentType) {
   for (const auto* type : {"application/json", "application/json; charset=utf-8",
                            "APPLICATION/Json ;x=y", "application/json\t"}) {
-    EXPECT_EQ(Outcome(Parse("{}", type)), "ok") << type;
+    EXPECT_EQ(Outcome(RequireJsonOf(type)), "ok") << type;
   }
   for (const auto* type : {"", "text/plain", "application/jsonx", "application", ";",
                            "application/x-www-form-urlencoded", "xapplication/json"}) {
-    EXPECT_THAT(Outcome(Parse("{}", type)), HasSubstr("application/json`")) << type;
-    EXPECT_EQ(Parse("{}", type).error().code, ErrorCode::kUnsupportedMedia) << type;
+    EXPECT_THAT(Outcome(RequireJsonOf(type)), HasSubstr("application/json`")) << type;
+    EXPECT_EQ(RequireJsonOf(type).error().code, ErrorCode::kUnsupportedMedia) << type;
   }
 }
 
@@ -95,11 +100,30 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"MalformedBehindAFarOne", R"({"\\\"-":99999999999999999999,"b":1.})", "number"}),
     [](const auto& row) { return row.param.name; });
 
-TEST(JsonBody, NumbersBeyond64BitsAreNoSyntaxError) {
-  for (const auto* text : {R"({"a":18446744073709551616})", R"({"a":-9223372036854775809})",
-                           R"({"a":1e999})", R"({"x-":"\"01","a":[-99999999999999999999]})"}) {
-    EXPECT_EQ(Outcome(Parse(text)), "unprocessable: a number in the body is beyond 64 bits")
+TEST(JsonBody, NumbersBeyond64BitsAreNamed) {
+  const std::pair<std::string_view, std::string_view> rows[] = {
+      {R"({"a":18446744073709551616})", "`a`"},
+      {R"({"a":-9223372036854775809})", "`a`"},
+      {R"({"a":1e999})", "`a`"},
+      {R"({"text":"12","b" : [1, "[,", {"x":[1,2]}, 1e999, 2e999]})", "`b`[3]"},
+      {R"({"b":[1,{"c":[0,99999999999999999999]}]})", "`b`[1]"},
+      {R"({"b":{"c":[0,99999999999999999999]},"d":1e999})", "`b`"},
+      {R"({"x-":"\"01","a":[-99999999999999999999]})", "`a`[0]"},
+      {R"({"a\"":99999999999999999999})", R"(`a\"`)"},
+  };
+  for (const auto& [text, where] : rows) {
+    EXPECT_EQ(Outcome(Parse(text)),
+              "unprocessable: field " + std::string(where) + " holds a number beyond 64 bits")
         << text;
+  }
+}
+
+TEST(JsonBody, NumbersBeyond64BitsDoNotHideBadJson) {
+  for (const auto* text : {R"({"a":99999999999999999999)", R"({"a":1e999]})", R"([1e999])", "1e999",
+                           R"({1e999:1})", R"({"a":1e999} x)"}) {
+    const auto parsed = Parse(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_EQ(parsed.error().code, ErrorCode::kBadJson) << text;
   }
 }
 

@@ -2,8 +2,6 @@
 
 #include <cstddef>
 
-#include "net/http.h"
-
 namespace kvr::service {
 
 bool IsMediaType(std::string_view value, std::string_view type) {
@@ -12,6 +10,13 @@ bool IsMediaType(std::string_view value, std::string_view type) {
   if (begin == std::string_view::npos) return false;
   const std::size_t end = value.find_last_not_of(" \t");
   return net::EqualsIgnoreCase(value.substr(begin, end - begin + 1), type);
+}
+
+Result<void> RequireJson(const net::HttpRequest& request) {
+  if (IsMediaType(request.headers.Find("Content-Type").value_or(""), "application/json")) return {};
+  return Fail(ErrorCode::kUnsupportedMedia,
+              "the content type must be application/json; send the header "
+              "`Content-Type: application/json`");
 }
 
 }  // namespace kvr::service

@@ -17,7 +17,8 @@
 #include "hashing/block_hash.h"
 #include "model/overlap.h"
 #include "service/indexer/answers.h"
-#include "service/json_body.h"
+#include "service/indexer/bodies.h"
+#include "service/media_type.h"
 
 namespace kvr::service {
 namespace {
@@ -26,25 +27,8 @@ using net::HttpExchange;
 using net::HttpResponse;
 using net::Task;
 
-constexpr std::uint32_t kU32Max = std::numeric_limits<std::uint32_t>::max();
-constexpr std::uint64_t kU64Max = std::numeric_limits<std::uint64_t>::max();
 // A streamed dump hands on pieces of about this size.
 constexpr std::size_t kDumpPieceBytes = 256u << 10;
-
-Result<Partition> ReadPartition(JsonBody& body) {
-  KVR_TRY(const auto model, body.String("model_name"));
-  KVR_TRY(const auto group, body.OptionalString("routing_group"));
-  Partition partition;
-  partition.model_name = model;
-  if (group) partition.routing_group = *group;
-  return partition;
-}
-
-// `tenant_id` is the old name of the routing group: read for its type, without effect.
-Result<bool> ReadTenantId(JsonBody& body) {
-  KVR_TRY(const auto tenant, body.OptionalString("tenant_id"));
-  return tenant.has_value();
-}
 
 }  // namespace
 
@@ -70,90 +54,52 @@ struct IndexerService::Impl {
   // --- requests ---------------------------------------------------------------------------------
 
   Result<HttpResponse> Register(const net::HttpRequest& request) {
-    KVR_TRY(auto body, JsonBody::Parse(request));
-    SourceRegistry::Request wanted;
-    KVR_TRY(const auto instance, body.Unsigned("instance_id", kU64Max));
-    KVR_TRY(const auto endpoint, body.String("endpoint"));
-    KVR_TRY(wanted.partition, ReadPartition(body));
-    KVR_TRY(const auto block_size, body.Unsigned("block_size", kU32Max));
-    KVR_TRY(const auto dp_rank, body.OptionalUnsigned("dp_rank", kU32Max));
-    KVR_TRY(const auto replay, body.OptionalString("replay_endpoint"));
-    KVR_TRY(const auto topic, body.OptionalString("topic"));
-    KVR_TRY(wanted.replace, body.Flag("replace", false));
-    KVR_TRY(const bool tenant, ReadTenantId(body));
-    body.Ignore("additional_salt");
-    body.Ignore("additionalsalt");
-    KVR_TRY(auto warnings, Warnings(body, tenant));
-
-    wanted.rank = {static_cast<WorkerId>(instance),
-                   static_cast<std::uint32_t>(dp_rank.value_or(0))};
-    wanted.source.endpoint = endpoint;
-    if (replay) wanted.source.replay_endpoint = std::string(*replay);
-    wanted.source.topic = topic.value_or("");
-    wanted.block_size = static_cast<std::uint32_t>(block_size);
-    KVR_TRY(const bool is_new, sources.Register(wanted));
+    KVR_TRY_VOID(RequireJson(request));
+    KVR_TRY(RegisterBody body, ReadRegisterBody(request.body));
+    KVR_TRY(const auto warnings, Warnings(body.notes));
+    const Rank rank = body.rank;
+    KVR_TRY(const bool is_new,
+            sources.Register({rank, std::move(body.partition), std::move(body.source),
+                              body.block_size, body.replace}));
     if (!is_new && options.repeat_is_conflict) {
       return Fail(
           ErrorCode::kAlreadyExists,
-          fmt::format("instance {} dp_rank {} already registered", instance, wanted.rank.dp_rank));
+          fmt::format("instance {} dp_rank {} already registered", Raw(rank.worker), rank.dp_rank));
     }
     return Status(is_new ? 201 : 200, is_new ? "ok" : "unchanged", warnings);
   }
 
   Result<HttpResponse> Unregister(const net::HttpRequest& request) {
-    KVR_TRY(auto body, JsonBody::Parse(request));
-    KVR_TRY(const auto instance, body.Unsigned("instance_id", kU64Max));
-    KVR_TRY(const auto model, body.String("model_name"));
-    KVR_TRY(const auto group, body.OptionalString("routing_group"));
-    KVR_TRY(const auto dp_rank, body.OptionalUnsigned("dp_rank", kU32Max));
-    KVR_TRY(const bool tenant, ReadTenantId(body));
-    KVR_TRY(auto warnings, Warnings(body, tenant));
-    std::optional<std::uint32_t> rank;
-    if (dp_rank) rank = static_cast<std::uint32_t>(*dp_rank);
-    KVR_TRY_VOID(sources.Unregister(static_cast<WorkerId>(instance), model, group, rank));
+    KVR_TRY_VOID(RequireJson(request));
+    KVR_TRY(const UnregisterBody body, ReadUnregisterBody(request.body));
+    KVR_TRY(const auto warnings, Warnings(body.notes));
+    KVR_TRY_VOID(
+        sources.Unregister(body.worker, body.model_name, body.routing_group, body.dp_rank));
     return Status(200, "ok", warnings);
   }
 
   Result<HttpResponse> Query(const net::HttpRequest& request) {
-    KVR_TRY(auto body, JsonBody::Parse(request));
-    std::vector<TokenId> tokens;
-    std::vector<hashing::BlockMm> mm;
-    KVR_TRY_VOID(body.Tokens("token_ids", tokens));
-    KVR_TRY(const auto partition, ReadPartition(body));
-    KVR_TRY(const auto lora, body.OptionalString("lora_name"));
-    KVR_TRY(const auto salt, body.OptionalString("cache_salt"));
-    KVR_TRY(const bool eagle, body.Flag("is_eagle", false));
-    KVR_TRY_VOID(body.BlockMmInfos("block_mm_infos", mm));
-    KVR_TRY(const bool include_zero, body.Flag("include_zero", false));
-    KVR_TRY(const bool tenant, ReadTenantId(body));
-    KVR_TRY(auto warnings, Warnings(body, tenant));
-    KVR_TRY(const auto index, sources.FindIndex(partition));
+    KVR_TRY_VOID(RequireJson(request));
+    KVR_TRY(const QueryBody body, ReadQueryBody(request.body));
+    KVR_TRY(const auto warnings, Warnings(body.notes));
+    KVR_TRY(const auto index, sources.FindIndex(body.partition));
 
     const Nanos start = clock.Now();
     hashing::BlockHashing how;
     how.block_size = index->block_size;
-    how.eagle = eagle;
-    how.seed = hashing::Seed(lora.value_or(""), salt.value_or(""));
+    how.eagle = body.eagle;
+    how.seed = hashing::Seed(body.lora_name, body.cache_salt);
     std::vector<BlockHash> blocks;
-    hashing::HashBlocks(tokens, how, mm, blocks);
-    return Answer(*index, blocks, include_zero, start, warnings);
+    hashing::HashBlocks(body.tokens, how, body.mm, blocks);
+    return Answer(*index, blocks, body.include_zero, start, warnings);
   }
 
   Result<HttpResponse> QueryByHash(const net::HttpRequest& request) {
-    KVR_TRY(auto body, JsonBody::Parse(request));
-    std::vector<BlockHash> blocks;
-    KVR_TRY_VOID(body.Hashes("block_hashes", blocks));
-    KVR_TRY(const auto partition, ReadPartition(body));
-    KVR_TRY(const bool include_zero, body.Flag("include_zero", false));
-    KVR_TRY(const bool tenant, ReadTenantId(body));
-    if (body.Has("cache_salt")) {
-      return Fail(ErrorCode::kInvalidArgument,
-                  "cache_salt is not accepted by /query_by_hash; block_hashes must already include "
-                  "the intended cache salt");
-    }
-    KVR_TRY(auto warnings, Warnings(body, tenant));
-    KVR_TRY(const auto index, sources.FindIndex(partition));
-    return Answer(*index, blocks, include_zero, clock.Now(), warnings);
+    KVR_TRY_VOID(RequireJson(request));
+    KVR_TRY(const QueryByHashBody body, ReadQueryByHashBody(request.body));
+    KVR_TRY(const auto warnings, Warnings(body.notes));
+    KVR_TRY(const auto index, sources.FindIndex(body.partition));
+    return Answer(*index, body.blocks, body.include_zero, clock.Now(), warnings);
   }
 
   HttpResponse Workers(const net::HttpRequest& request) {
@@ -261,15 +207,15 @@ struct IndexerService::Impl {
   }
 
   // What a caller should know although the request was served. In strict mode unknown fields fail.
-  Result<std::vector<std::string>> Warnings(const JsonBody& body, bool tenant) const {
+  Result<std::vector<std::string>> Warnings(const BodyNotes& notes) const {
     std::vector<std::string> warnings;
-    for (const std::string& field : body.UnknownFields()) {
+    for (const std::string& field : notes.unknown_fields) {
       warnings.push_back(fmt::format("unknown field `{}` is ignored", field));
     }
     if (options.strict && !warnings.empty()) {
       return Fail(ErrorCode::kUnprocessable, warnings.front() + "; remove it");
     }
-    if (tenant) warnings.emplace_back("`tenant_id` has no effect; use `routing_group`");
+    if (notes.tenant_id) warnings.emplace_back("`tenant_id` has no effect; use `routing_group`");
     return warnings;
   }
 
