@@ -66,14 +66,23 @@ Result<json::element, ApiError> Parse(json::parser& parser, std::string_view bod
   return root;
 }
 
-// `prompt` of a body whose other form is `messages`.
-Result<std::vector<TokenId>, ApiError> EncodeText(json::element root, bool add_generation_prompt,
+Result<std::vector<TokenId>, ApiError> EncodeChat(json::element root,
                                                   const WordTokenizer& tokenizer) {
+  bool add_generation_prompt = true;
   json::element value;
-  if (root["messages"].get(value) == simdjson::SUCCESS) {
-    KVR_TRY(const std::vector<ChatMessage> messages, Messages(value));
-    return tokenizer.Encode(RenderChat(messages, add_generation_prompt));
+  if (root["add_generation_prompt"].get(value) == simdjson::SUCCESS &&
+      value.get(add_generation_prompt) != simdjson::SUCCESS) {
+    return Bad("add_generation_prompt", "`add_generation_prompt` must be true or false");
   }
+  if (root["messages"].get(value) != simdjson::SUCCESS) {
+    return Bad("messages", "`messages` is missing");
+  }
+  KVR_TRY(const std::vector<ChatMessage> messages, Messages(value));
+  return tokenizer.Encode(RenderChat(messages, add_generation_prompt));
+}
+
+Result<std::vector<TokenId>, ApiError> EncodePrompt(json::element root,
+                                                    const WordTokenizer& tokenizer) {
   std::string_view text;
   if (root["prompt"].get(text) == simdjson::SUCCESS) return tokenizer.Encode(text);
   if (root["prompt"].at(0).get(text) == simdjson::SUCCESS) return tokenizer.Encode(text);
@@ -110,7 +119,11 @@ Result<GenerateRequest, ApiError> ParseGenerate(openai::Api api, std::string_vie
   }
   json::parser parser;
   KVR_TRY(const json::element root, Parse(parser, body));
-  KVR_TRY(generate.prompt, EncodeText(root, true, tokenizer));
+  if (request.form == openai::PromptForm::kMessages) {
+    KVR_TRY(generate.prompt, EncodeChat(root, tokenizer));
+  } else {
+    KVR_TRY(generate.prompt, EncodePrompt(root, tokenizer));
+  }
   return generate;
 }
 
@@ -118,13 +131,8 @@ Result<std::vector<TokenId>, ApiError> ParseTokenize(std::string_view body,
                                                      const WordTokenizer& tokenizer) {
   json::parser parser;
   KVR_TRY(const json::element root, Parse(parser, body));
-  bool add_generation_prompt = true;
-  json::element value;
-  if (root["add_generation_prompt"].get(value) == simdjson::SUCCESS &&
-      value.get(add_generation_prompt) != simdjson::SUCCESS) {
-    return Bad("add_generation_prompt", "`add_generation_prompt` must be true or false");
-  }
-  return EncodeText(root, add_generation_prompt, tokenizer);
+  if (root["messages"].error() == simdjson::SUCCESS) return EncodeChat(root, tokenizer);
+  return EncodePrompt(root, tokenizer);
 }
 
 Result<std::vector<TokenId>, ApiError> ParseDetokenize(std::string_view body) {

@@ -90,6 +90,23 @@ TEST(ParseTokenize, BothFormsOfVllm) {
   EXPECT_FALSE(ParseTokenize("[]", kTokenizer).has_value());
 }
 
+TEST(ParseGenerate, HonoursAddGenerationPrompt) {
+  constexpr std::string_view kBody =
+      R"({"model":"m","messages":[{"role":"user","content":"w1"}],"add_generation_prompt":false})";
+  const auto served = ParseGenerate(Api::kChat, kBody, kTokenizer);
+  const auto tokens = ParseTokenize(kBody, kTokenizer);
+  ASSERT_TRUE(served && tokens);
+  EXPECT_EQ(served->prompt, *tokens);
+}
+
+TEST(ParseGenerate, ACompletionsPromptIsNotMessages) {
+  const auto served = ParseGenerate(
+      Api::kCompletions,
+      R"({"model":"m","prompt":"w1","messages":[{"role":"user","content":"w2"}]})", kTokenizer);
+  ASSERT_TRUE(served);
+  EXPECT_EQ(served->prompt, std::vector<TokenId>{1});
+}
+
 TEST(ParseTokenize, ChatGivesWhatServingUses) {
   const std::string body = R"({"model":"m","messages":[{"role":"system","content":"a b"},)"
                            R"({"role":"user","content":null}]})";

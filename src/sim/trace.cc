@@ -17,6 +17,9 @@ namespace {
 
 namespace json = simdjson::dom;
 
+// Dates since 1970 fit up to the year 2096, and sums of two into 64-bit nanoseconds.
+constexpr double kMillisecondsMax = 4e12;
+
 // A row as written, before rows are tied together.
 struct Row {
   TraceRequest request;
@@ -53,6 +56,7 @@ class RowReader {
     double ms = 0;
     if (value->get(ms) != simdjson::SUCCESS) return Reject(name, "must be a number");
     if (ms < 0) return Reject(name, "must not be negative");
+    if (ms > kMillisecondsMax) return Reject(name, "must be at most 4e12 ms");
     return ms;
   }
 

@@ -156,6 +156,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadTrace{"M24_negative_delay",
                  Row(R"("timestamp":0,"session_id":"s")") + Row(R"("session_id":"s","delay":-1)"),
                  "line 2: `delay` must not be negative"},
+        BadTrace{"M24_delay_beyond_reason",
+                 Row(R"("timestamp":0,"session_id":"s")") +
+                     Row(R"("session_id":"s","delay":1e308,"tool_wait_ms":1e308)"),
+                 "line 2: `delay` must be at most"},
         BadTrace{
             "M26_cycle",
             Row(R"("request_id":"a","wait_for":"b")") + Row(R"("request_id":"b","wait_for":"a")"),

@@ -1,0 +1,107 @@
+// TensorRT-LLM's event lists. Byte 0 chooses the block size, 0 for whatever the first block has;
+// the rest is the payload. Limits hold, every event is whole, and a decoder that was reset is as
+// new.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/check.h"
+#include "wire/event_decoder.h"
+#include "wire/trtllm_json.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+namespace {
+
+using kvr::wire::EngineEvent;
+using kvr::wire::EventBatch;
+using kvr::wire::EventType;
+
+// Small, so that inputs reach them.
+kvr::wire::DecodeLimits Limits() {
+  kvr::wire::DecodeLimits limits;
+  limits.events_max = 64;
+  limits.blocks_max = 64;
+  limits.tokens_max = 256;
+  limits.extra_keys_max = 32;
+  return limits;
+}
+
+void CheckStored(const EventBatch& batch, const EngineEvent& event) {
+  const std::size_t blocks = event.hashes.count;
+  const std::size_t tokens = event.tokens.count;
+  if (event.block_size == 0) {
+    KVR_CHECK(tokens == 0);  // by name only, or of blocks without tokens
+    return;
+  }
+  // Full blocks; or one partial block, which is all the event has.
+  KVR_CHECK(tokens == blocks * event.block_size || (blocks == 1 && tokens < event.block_size));
+  KVR_CHECK(event.extra_blocks.count == blocks && event.mm_blocks.count == blocks);
+  std::size_t objects = 0;
+  for (std::size_t i = 0; i < blocks; ++i)
+    objects += batch.MmHashesOf(event, i).size();
+  KVR_CHECK(event.has_mm_infos == (objects > 0));
+}
+
+void CheckEvent(const EventBatch& batch, const EngineEvent& event) {
+  KVR_CHECK(event.index < Limits().events_max);
+  if (event.type == EventType::kIgnored) {
+    KVR_CHECK(event.hashes.count == 0 && event.tokens.count == 0);
+    return;
+  }
+  KVR_CHECK(event.medium == "GPU" || event.medium == "CPU" || event.medium == "DISK");
+  if (event.type == EventType::kStored) return CheckStored(batch, event);
+  KVR_CHECK(event.type == EventType::kRemoved);  // there is no event that clears
+  KVR_CHECK(event.tokens.count == 0 && !event.parent);
+}
+
+void CheckBatch(const EventBatch& batch) {
+  const auto limits = Limits();
+  KVR_CHECK(batch.hashes.size() <= limits.blocks_max);
+  KVR_CHECK(batch.tokens.size() <= limits.tokens_max);
+  KVR_CHECK(batch.extra_keys.size() <= limits.extra_keys_max);
+  KVR_CHECK(batch.mm_hashes.size() <= limits.extra_keys_max);
+  KVR_CHECK(batch.bad.size() <= limits.events_max);
+  for (const EngineEvent& event : batch.events) {
+    CheckEvent(batch, event);
+    // An item is good or bad as a whole.
+    KVR_CHECK(std::none_of(batch.bad.begin(), batch.bad.end(),
+                           [&](const auto& bad) { return bad.index == event.index; }));
+  }
+  KVR_CHECK(std::is_sorted(batch.events.begin(), batch.events.end(),
+                           [](const auto& a, const auto& b) { return a.index < b.index; }));
+}
+
+void CheckSame(const EventBatch& a, const EventBatch& b) {
+  KVR_CHECK(a.dp_rank == b.dp_rank && a.hashes == b.hashes && a.tokens == b.tokens);
+  KVR_CHECK(a.bad.size() == b.bad.size());
+  KVR_CHECK(std::equal(a.events.begin(), a.events.end(), b.events.begin(), b.events.end(),
+                       [](const EngineEvent& x, const EngineEvent& y) {
+                         return x.type == y.type && x.index == y.index && x.medium == y.medium &&
+                                x.parent == y.parent && x.kind == y.kind && x.window == y.window &&
+                                x.block_size == y.block_size && x.hashes.count == y.hashes.count;
+                       }));
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::uint32_t block_size = data[0] % 8;
+  const auto payload = std::as_bytes(std::span(data + 1, size - 1));
+  kvr::wire::TrtllmJsonDecoder decoder;
+  EventBatch batch;
+  if (!decoder.Decode(payload, Limits(), block_size, batch)) {
+    KVR_CHECK(batch.events.empty() && batch.bad.empty() && batch.tokens.empty());
+    return 0;
+  }
+  CheckBatch(batch);
+  EventBatch again;
+  KVR_CHECK(decoder.Decode(payload, Limits(), block_size, again).has_value());
+  CheckBatch(again);  // with what the first taught
+  decoder.Reset();
+  KVR_CHECK(decoder.Decode(payload, Limits(), block_size, again).has_value());
+  CheckSame(batch, again);
+  return 0;
+}
