@@ -8,52 +8,17 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "openai/stream_pieces.h"
 
 namespace kvr::openai {
 namespace {
 
-struct Facts {
-  std::uint64_t output_chunks = 0;
-  std::uint64_t output_tokens = 0;
-  std::uint64_t finished = 0;
-  bool done = false;
-  bool error = false;
-  bool between_events = true;
-  std::uint64_t malformed = 0;
-  std::uint64_t unread = 0;
-  std::optional<Usage> usage;
-
-  friend bool operator==(const Facts&, const Facts&) = default;
-};
-
-struct Outcome {
-  std::string relayed;
-  std::string rest;
-  Facts facts;
-
-  friend bool operator==(const Outcome&, const Outcome&) = default;
-};
+using Facts = ScanFacts;
+using Outcome = ScanOutcome;
 
 Outcome Scan(std::string_view stream, const std::vector<std::size_t>& cuts,
              std::size_t line_bytes_max = 1 << 20) {
-  StreamScanner scanner({.line_bytes_max = line_bytes_max});
-  Outcome outcome;
-  std::size_t begin = 0;
-  const auto feed = [&](std::size_t end) {
-    // A copy with exact bounds, so that a read beyond the piece is seen by the sanitizer.
-    const std::vector<char> piece(stream.begin() + static_cast<std::ptrdiff_t>(begin),
-                                  stream.begin() + static_cast<std::ptrdiff_t>(end));
-    outcome.relayed += scanner.Feed({piece.data(), piece.size()});
-    begin = end;
-  };
-  for (const std::size_t cut : cuts)
-    feed(cut);
-  feed(stream.size());
-  outcome.facts = {scanner.output_chunks(), scanner.output_tokens(), scanner.finished_choices(),
-                   scanner.saw_done(),      scanner.saw_error(),     scanner.between_events(),
-                   scanner.malformed(),     scanner.unread_lines(),  scanner.usage()};
-  outcome.rest = scanner.Rest();
-  return outcome;
+  return ScanPieces(stream, cuts, line_bytes_max);
 }
 
 constexpr std::string_view kChat =
