@@ -56,6 +56,20 @@ std::uint64_t HashWithMm(std::span<const std::byte> tokens, const Seed& seed,
   return seed.Hash(input);
 }
 
+// Up to here XXH3 takes the seed as it is; beyond it expands it to a secret.
+constexpr std::size_t kUnexpandedBytes = 240;
+
+// Windows of at most kUnexpandedBytes each: kBytes, or `bytes` when that is 0.
+template <std::size_t kBytes>
+void HashShort(const std::byte* data, std::size_t stride, std::size_t bytes, std::uint64_t seed,
+               std::span<BlockHash> out) {
+  const std::size_t size = kBytes != 0 ? kBytes : bytes;
+  for (BlockHash& hash : out) {
+    hash = BlockHash{XXH3_64bits_withSeed(data, size, seed)};
+    data += stride;
+  }
+}
+
 // Calls `hash` with the little-endian bytes of `tokens`.
 template <typename Hash>
 auto WithBytes(std::span<const TokenId> tokens, Hash hash) {
@@ -75,9 +89,12 @@ Seed::Seed(std::uint64_t raw) : raw_(raw) {
   XXH3_generateSecret_fromSeed(secret_.data(), raw);
 }
 
-Seed::Seed(std::string_view lora, std::string_view cache_salt)
-    : Seed(kBaseSeed + (lora.empty() ? 0 : Xxh3(lora, 0)) +
-           (cache_salt.empty() ? 0 : Xxh3(cache_salt, 1))) {}
+Seed::Seed(std::string_view lora, std::string_view cache_salt) : Seed(RawOf(lora, cache_salt)) {}
+
+std::uint64_t Seed::RawOf(std::string_view lora, std::string_view cache_salt) {
+  return kBaseSeed + (lora.empty() ? 0 : Xxh3(lora, 0)) +
+         (cache_salt.empty() ? 0 : Xxh3(cache_salt, 1));
+}
 
 std::uint64_t Seed::Hash(std::span<const std::byte> bytes) const {
   return XXH3_64bits_withSecretandSeed(bytes.data(), bytes.size(), secret_.data(), secret_.size(),
@@ -110,12 +127,22 @@ BlockHash HashBlock(std::span<const TokenId> window, const Seed& seed, std::span
 void HashBlocks(std::span<const TokenId> tokens, const BlockHashing& how,
                 std::vector<BlockHash>& out) {
   out.resize(BlockCount(tokens.size(), how.block_size, how.eagle));
-  const std::size_t width = how.block_size + (how.eagle ? 1 : 0);
-  const TokenId* window = tokens.data();
-  for (BlockHash& hash : out) {
-    hash = HashBlock(std::span(window, width), how.seed);
-    window += how.block_size;
-  }
+  const std::size_t bytes = (how.block_size + (how.eagle ? 1 : 0)) * sizeof(TokenId);
+  WithBytes(tokens, [&](std::span<const std::byte> data) {
+    const std::size_t stride = how.block_size * sizeof(TokenId);
+    const std::uint64_t seed = how.seed.raw();
+    // The usual block sizes, known when compiled, cost half of what a size in a variable does.
+    switch (bytes) {
+      case 16 * sizeof(TokenId):
+        return HashShort<16 * sizeof(TokenId)>(data.data(), stride, bytes, seed, out);
+      case 32 * sizeof(TokenId):
+        return HashShort<32 * sizeof(TokenId)>(data.data(), stride, bytes, seed, out);
+      default:
+        if (bytes <= kUnexpandedBytes) return HashShort<0>(data.data(), stride, bytes, seed, out);
+    }
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = BlockHash{how.seed.Hash(data.subspan(i * stride, bytes))};
+  });
 }
 
 void HashBlocks(std::span<const TokenId> tokens, const BlockHashing& how,

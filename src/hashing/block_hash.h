@@ -34,6 +34,8 @@ class Seed {
  public:
   Seed() : Seed(kBaseSeed) {}
   Seed(std::string_view lora, std::string_view cache_salt);
+  // raw() of Seed(lora, cache_salt), without what making the seed costs.
+  static std::uint64_t RawOf(std::string_view lora, std::string_view cache_salt);
   // A seed that was derived elsewhere, for example by a tracking key.
   static Seed FromRaw(std::uint64_t raw) { return Seed(raw); }
 

@@ -1,9 +1,6 @@
 // What block hashing costs above the hash itself. Every figure is over token ids in memory; the
 // output vectors keep their room, so `allocs` must be 0.
-#include <atomic>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <numeric>
 #include <vector>
 
@@ -12,25 +9,7 @@
 #include "hashing/blake3.h"
 #include "hashing/block_hash.h"
 #include "hashing/xxh3.h"
-
-namespace {
-
-std::atomic<std::uint64_t> allocations{0};
-
-}  // namespace
-
-// Not inlined: g++ would take the malloc inside for a mismatch with delete.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);  // a count, orders nothing
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
+#include "support/alloc_counter.h"
 
 namespace kvr::hashing {
 namespace {
@@ -46,9 +25,9 @@ std::vector<TokenId> Prompt() {
 class Report {
  public:
   Report(benchmark::State& state, std::size_t block_size)
-      : state_(state), block_size_(block_size), before_(allocations.load()) {}
+      : state_(state), block_size_(block_size), before_(test::AllocationsOfThisThread()) {}
   ~Report() {
-    const std::uint64_t counted = allocations.load() - before_;
+    const std::uint64_t counted = test::AllocationsOfThisThread() - before_;
     const auto runs = static_cast<std::int64_t>(state_.iterations());
     const auto blocks = runs * static_cast<std::int64_t>(kTokens / block_size_);
     state_.SetBytesProcessed(runs * static_cast<std::int64_t>(kTokens * sizeof(TokenId)));

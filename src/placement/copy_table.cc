@@ -1,41 +1,94 @@
 #include "placement/copy_table.h"
 
-#include <boost/unordered/unordered_flat_map.hpp>
+#include <algorithm>
+#include <bit>
+#include <utility>
 
 namespace kvr::placement {
+namespace {
 
-struct CopyTable::Map : boost::unordered_flat_map<EngineHash, BlockRecord> {};
+constexpr std::size_t kSmallest = 64;
 
-CopyTable::CopyTable(std::size_t records_max)
-    : map_(std::make_unique<Map>()), records_max_(records_max) {}
-CopyTable::~CopyTable() = default;
-CopyTable::CopyTable(CopyTable&&) noexcept = default;
-CopyTable& CopyTable::operator=(CopyTable&&) noexcept = default;
+}  // namespace
 
-BlockRecord& CopyTable::Current(BlockRecord& record) const {
-  if (record.epoch != epoch_) {
-    record.epoch = epoch_;
-    record.copies = {};
-  }
-  return record;
+// Where the hash is, or the empty place where it belongs. There is one: the table is never full.
+std::size_t CopyTable::PlaceOf(EngineHash hash) const {
+  const EngineHash* const keys = keys_.data();
+  const std::size_t mask = keys_.size() - 1;
+  std::size_t place = HomeOf(hash);
+  while (keys[place] != hash && keys[place] != kEmpty)
+    place = (place + 1) & mask;
+  return place;
 }
 
 BlockRecord* CopyTable::Find(EngineHash hash) {
-  const auto found = map_->find(hash);
-  return found == map_->end() ? nullptr : &Current(found->second);
+  if (hash == kEmpty) return has_zero_ ? Current(&zero_) : nullptr;
+  if (keys_.empty()) return nullptr;
+  const std::size_t place = PlaceOf(hash);
+  return keys_.data()[place] == hash ? Current(records_.data() + place) : nullptr;
 }
 
 BlockRecord* CopyTable::Add(EngineHash hash) {
-  if (map_->size() >= records_max_) return Find(hash);
-  return &Current((*map_)[hash]);
+  if (hash == kEmpty) {
+    if (!has_zero_ && size_ >= records_max_) return nullptr;
+    if (!has_zero_) ++size_;
+    has_zero_ = true;
+    return Current(&zero_);
+  }
+  if ((size_ + 1) * 4 > keys_.size() * 3) Grow();
+  const std::size_t place = PlaceOf(hash);
+  EngineHash& key = keys_.data()[place];
+  if (key == kEmpty) {
+    if (size_ >= records_max_) return nullptr;
+    ++size_;
+    key = hash;
+  }
+  return Current(records_.data() + place);
 }
 
-void CopyTable::Erase(EngineHash hash) {
-  map_->erase(hash);
+// Closes the hole by moving up what would not be found across it.
+void CopyTable::Erase(BlockRecord* record) {
+  --size_;
+  if (record == &zero_) {
+    has_zero_ = false;
+    zero_ = {};
+    return;
+  }
+  EngineHash* const keys = keys_.data();
+  BlockRecord* const records = records_.data();
+  const std::size_t mask = keys_.size() - 1;
+  auto hole = static_cast<std::size_t>(record - records);
+  for (std::size_t next = (hole + 1) & mask; keys[next] != kEmpty; next = (next + 1) & mask) {
+    const std::size_t home = HomeOf(keys[next]);
+    if (((next - home) & mask) < ((next - hole) & mask)) continue;
+    keys[hole] = keys[next];
+    records[hole] = records[next];
+    hole = next;
+  }
+  keys[hole] = kEmpty;
+  records[hole] = {};
 }
 
 void CopyTable::Clear() {
-  map_->clear();
+  std::fill(keys_.begin(), keys_.end(), kEmpty);
+  std::fill(records_.begin(), records_.end(), BlockRecord{});
+  size_ = 0;
+  has_zero_ = false;
+  zero_ = {};
+}
+
+void CopyTable::Grow() {
+  const std::size_t capacity = std::max(kSmallest, keys_.size() * 2);
+  const std::vector<EngineHash> keys = std::exchange(keys_, std::vector<EngineHash>(capacity));
+  const std::vector<BlockRecord> records =
+      std::exchange(records_, std::vector<BlockRecord>(capacity));
+  shift_ = static_cast<unsigned>(64 - std::countr_zero(capacity));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i] == kEmpty) continue;
+    const std::size_t place = PlaceOf(keys[i]);
+    keys_[place] = keys[i];
+    records_[place] = records[i];
+  }
 }
 
 }  // namespace kvr::placement

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <vector>
 
 #include "model/ids.h"
 #include "model/tier.h"
@@ -34,31 +34,57 @@ struct BlockRecord {
 
 static_assert(sizeof(BlockRecord) == 32);
 
-// Engine hash → record. Not thread-safe. Pointers are valid until the next Add, Erase or Clear.
+// Engine hash → record: open addressing with linear probing, the hashes apart from the records, so
+// that a search mostly stays in one cache line. A table of a large rank does not fit a cache; who
+// works on many hashes asks for them ahead with Prefetch. Grows by doubling and never shrinks. Not
+// thread-safe. Pointers are valid until the next Add, Erase or Clear.
 class CopyTable {
  public:
-  explicit CopyTable(std::size_t records_max);
-  ~CopyTable();
-  CopyTable(CopyTable&&) noexcept;
-  CopyTable& operator=(CopyTable&&) noexcept;
+  explicit CopyTable(std::size_t records_max) : records_max_(records_max) {}
 
+  void Prefetch(EngineHash hash) const {
+    if (keys_.empty()) return;
+    const std::size_t home = HomeOf(hash);
+    __builtin_prefetch(keys_.data() + home);
+    __builtin_prefetch(records_.data() + home, 1);
+  }
   // Null when there is none.
   BlockRecord* Find(EngineHash hash);
   // The record, made when there is none; null when the table is full.
   BlockRecord* Add(EngineHash hash);
-  void Erase(EngineHash hash);
+  // `record` is one that Find or Add returned.
+  void Erase(BlockRecord* record);
   void Clear();
   // Sets all counts to 0 and keeps the salts. Costs nothing now: a record is emptied when it is
   // found again.
   void ForgetCounts() { ++epoch_; }
 
  private:
-  struct Map;
-  BlockRecord& Current(BlockRecord& record) const;
+  static constexpr EngineHash kEmpty{0};
 
-  std::unique_ptr<Map> map_;
+  // Fibonacci hashing: the upper bits of the product depend on all of the hash.
+  [[nodiscard]] std::size_t HomeOf(EngineHash hash) const {
+    return static_cast<std::size_t>(Raw(hash) * 0x9E3779B97F4A7C15u >> shift_);
+  }
+  [[nodiscard]] std::size_t PlaceOf(EngineHash hash) const;
+  BlockRecord* Current(BlockRecord* record) const {
+    if (record->epoch != epoch_) {
+      record->epoch = epoch_;
+      record->copies = {};
+    }
+    return record;
+  }
+  void Grow();
+
   std::size_t records_max_;
+  std::size_t size_ = 0;
+  unsigned shift_ = 64;
   std::uint16_t epoch_ = 0;
+  std::vector<EngineHash> keys_;  // a power of two; kEmpty where there is none
+  std::vector<BlockRecord> records_;
+  // Of the hash that means "empty" among the keys.
+  bool has_zero_ = false;
+  BlockRecord zero_;
 };
 
 }  // namespace kvr::placement

@@ -28,7 +28,7 @@ struct Salt {
 
   static Salt Named(std::string_view text) {
     if (text.empty()) return {};
-    return {SaltState::kSalted, hashing::Seed({}, text).raw() - hashing::kBaseSeed};
+    return {SaltState::kSalted, hashing::Seed::RawOf({}, text) - hashing::kBaseSeed};
   }
 };
 
@@ -47,6 +47,19 @@ std::uint64_t NamelessLora(const EngineEvent& event) {
 // components that know neither groups nor salts.
 bool OnPath(Tier tier) {
   return tier == Tier::kDevice || tier == Tier::kHostPinned;
+}
+
+// Calls `use` with the place of each hash and the hash, and asks for the records some hashes ahead:
+// the table of a large rank is not in a cache.
+template <typename Use>
+void ForEachAhead(std::span<const EngineHash> hashes, const CopyTable& blocks, Use use) {
+  constexpr std::size_t kAhead = 8;
+  for (const EngineHash hash : hashes.first(std::min(kAhead, hashes.size())))
+    blocks.Prefetch(hash);
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    if (i + kAhead < hashes.size()) blocks.Prefetch(hashes[i + kAhead]);
+    use(i, hashes[i]);
+  }
 }
 
 std::optional<DropReason> CheckOrigin(const EngineEvent& event) {
@@ -182,11 +195,10 @@ class EventTranslator::Impl {
                                    PlacementBatch& out) {
     if (event.hashes.count == 0) return DropReason::kEmptyStore;
     const std::size_t before = out.removed.size();
-    const auto hashes = batch_.HashesOf(event);
-    for (std::size_t i = 0; i < hashes.size(); ++i) {
+    ForEachAhead(batch_.HashesOf(event), memory.blocks, [&](std::size_t i, EngineHash hash) {
       const std::uint32_t left = batch_.CopiesLeftOf(event, i);
-      if (RemoveCopy(hashes[i], tier, left, memory.blocks)) out.removed.push_back(hashes[i]);
-    }
+      if (RemoveCopy(hash, tier, left, memory.blocks)) out.removed.push_back(hash);
+    });
     const std::size_t passed = out.removed.size() - before;
     stats_.removed_blocks += passed;
     stats_.held_removals += event.hashes.count - passed;
@@ -216,7 +228,7 @@ class EventTranslator::Impl {
     const bool last = copies == 0 || record->mixed;
     if (record->salt_state == SaltState::kAmbiguous) return last;
     if (!record->on_path()) record->salt_state = SaltState::kUnknown;
-    if (!record->held()) blocks.Erase(hash);
+    if (!record->held()) blocks.Erase(record);
     return last;
   }
 
@@ -333,10 +345,21 @@ class EventTranslator::Impl {
     ends_.back() = out.blocks.size();
     stats_.stored_blocks += count;
     const auto blocks = std::span(out.blocks).last(count);
-    for (std::size_t i = 0; i < count; ++i) {
+    const auto hashes = batch_.HashesOf(event).first(count);
+    ForEachAhead(hashes, memory.blocks, [&](std::size_t i, EngineHash) {
       AddCopy(blocks[i], tier, hash_only ? nullptr : &salt, keyed_[i] != 0, memory.blocks);
-    }
+    });
     return std::nullopt;
+  }
+
+  bool HasNoKeys(const EngineEvent& event) const {
+    const auto empty = [](const wire::Slice& keys) { return keys.count == 0; };
+    const auto extra =
+        std::span(batch_.extra_blocks).subspan(event.extra_blocks.begin, event.extra_blocks.count);
+    const auto mm =
+        std::span(batch_.mm_blocks).subspan(event.mm_blocks.begin, event.mm_blocks.count);
+    return std::all_of(extra.begin(), extra.end(), empty) &&
+           std::all_of(mm.begin(), mm.end(), empty);
   }
 
   // Appends the first `count` blocks. True when their hashes cover all that the engine hashed.
@@ -347,9 +370,25 @@ class EventTranslator::Impl {
     const std::uint64_t nameless = NamelessLora(event);
     std::uint64_t mix = salt.state == SaltState::kSalted ? salt.mix : 0;
     if (options_.unmapped_keys == UnmappedKeys::kFold) mix += nameless;
-    const auto seed = hashing::Seed::FromRaw(hashing::Seed(event.lora_name, {}).raw() + mix);
-    const hashing::BlockHashing how{block_size, event.eagle, seed};
+    const std::uint64_t raw = hashing::Seed::RawOf(event.lora_name, {}) + mix;
+    if (how_.seed.raw() != raw) how_.seed = hashing::Seed::FromRaw(raw);
+    how_.block_size = block_size;
+    how_.eagle = event.eagle;
+    const hashing::BlockHashing& how = how_;
+    const hashing::Seed& seed = how.seed;
     bool complete = nameless == 0;
+    if (HasNoKeys(event)) {
+      hashing::HashBlocks(tokens, how, plain_hashes_);
+      const std::size_t before = out.blocks.size();
+      out.blocks.resize(before + count);
+      std::transform(hashes.begin(), hashes.begin() + static_cast<std::ptrdiff_t>(count),
+                     plain_hashes_.begin(),
+                     out.blocks.begin() + static_cast<std::ptrdiff_t>(before),
+                     [](EngineHash engine, BlockHash local) {
+                       return PlacedBlock{engine, local};
+                     });
+      return complete;
+    }
     for (std::size_t i = 0; i < count; ++i) {
       const auto window = hashing::BlockWindow(tokens, how, i);
       const bool plain =
@@ -423,6 +462,8 @@ class EventTranslator::Impl {
   HashSet seen_;
   BlockKeys keys_;
   std::vector<std::uint8_t> keyed_;  // of the store's blocks: whether keys are in their hashes
+  hashing::BlockHashing how_;        // of the last store: most events have the same seed
+  std::vector<BlockHash> plain_hashes_;
   std::vector<TokenId> pad_scratch_;
   std::vector<std::size_t> ends_;  // of each event's blocks or hashes in the output
 };

@@ -1,9 +1,14 @@
 // Frame → placement events: what one rank's stream costs before the index.
 //
-// Inside the timing: decoding, filtering, hashing of tokens, counting of copies. Outside: building
-// the frames. Each frame holds one event; frames of fresh hashes alternate with the removal of the
-// same, so that the table of copies stays small.
+// Store: a frame that holds one event of N blocks with 16 tokens each, all new, and per stored
+// block one of those stored longest ago is removed, so that the rank keeps `held` blocks. Inside
+// the timing of Store are the stores alone, of StoreAndRemove both. Decode stops at the decoded
+// batch. Outside: building the frames. Token ids are uniform over a vocabulary of 151,936; hashes
+// are random.
+//
+// Counters are per second of that timing (events, blocks, tokens, bytes) or per event.
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,77 +17,183 @@
 
 #include "base/rng.h"
 #include "placement/event_translator.h"
+#include "support/alloc_counter.h"
+#include "support/instruction_counter.h"
 #include "wire/event_encoder.h"
 
 namespace kvr::placement {
 namespace {
 
 constexpr std::uint32_t kBlockSize = 16;
-constexpr std::size_t kFrames = 64;
+// What is given is repeated with new hashes; this many different ones defeat the branch predictor.
+constexpr std::size_t kFramesMin = 64;
 
-std::vector<std::string> Frames(std::size_t blocks, std::string_view dialect) {
+struct Frames {
+  std::vector<std::string> stores;
+  std::vector<std::string> removals;
+  std::size_t store_bytes = 0;
+};
+
+std::string Encoded(const wire::EventBatch& batch, std::string_view dialect) {
+  std::string frame;
+  EncodeEventBatch(batch, *wire::DialectByName(dialect), frame);
+  return frame;
+}
+
+Frames MakeFrames(std::size_t blocks, std::size_t held, std::string_view dialect) {
   Rng rng(1);
-  std::vector<std::string> frames;
-  for (std::size_t i = 0; i < kFrames; ++i) {
+  Frames frames;
+  // Stored and not yet removed are `held` blocks; the oldest go before they are stored again.
+  const std::size_t count = std::max(kFramesMin, 2 * held / blocks);
+  for (std::size_t i = 0; i < count; ++i) {
     std::vector<EngineHash> hashes(blocks);
     std::vector<TokenId> tokens(blocks * kBlockSize);
     for (EngineHash& hash : hashes)
       hash = EngineHash{rng()};
     for (TokenId& token : tokens)
       token = static_cast<TokenId>(rng.Below(151'936));
-    wire::EventBatch batch;
-    batch.dp_rank = 0;
-    wire::EngineEvent& event = batch.AddStored(hashes, EngineHash{rng()}, tokens, kBlockSize);
+    wire::EventBatch store;
+    store.dp_rank = 0;
+    wire::EngineEvent& event = store.AddStored(hashes, EngineHash{rng()}, tokens, kBlockSize);
     event.medium = "GPU";
     event.group = 0;
     event.kind = wire::GroupKind::kMain;
     event.kind_name = "full_attention";
-    batch.AddRemoved(hashes).medium = "GPU";
-    EncodeEventBatch(batch, *wire::DialectByName(dialect), frames.emplace_back());
+    wire::EventBatch removal;
+    removal.dp_rank = 0;
+    removal.AddRemoved(hashes).medium = "GPU";
+    frames.stores.push_back(Encoded(store, dialect));
+    frames.removals.push_back(Encoded(removal, dialect));
+    frames.store_bytes += frames.stores.back().size();
   }
   return frames;
 }
 
-void Translate(benchmark::State& state, std::string_view dialect) {
-  const auto blocks = static_cast<std::size_t>(state.range(0));
-  const auto frames = Frames(blocks, dialect);
-  TranslatorOptions options;
-  options.block_size = kBlockSize;
-  EventTranslator translator(options);
-  PlacementBatch out;
-  std::size_t next = 0;
-  std::size_t bytes = 0;
-  for (auto _ : state) {
-    const std::string& frame = frames[next++ % kFrames];
-    bytes += frame.size();
-    const auto done = translator.Translate(std::as_bytes(std::span(frame)), out);
-    if (!done || out.events.size() != 2) state.SkipWithError("the frame was not understood");
-    benchmark::DoNotOptimize(out.blocks.data());
+// Counts what a benchmark did, from its making on.
+class Report {
+ public:
+  explicit Report(benchmark::State& state) : state_(state) {}
+  Report(const Report&) = delete;
+  Report& operator=(const Report&) = delete;
+
+  void End(std::size_t events, std::size_t blocks, std::size_t tokens, std::size_t bytes) {
+    const std::uint64_t allocations = test::AllocationsOfThisThread() - allocations_;
+    const auto instructions = instructions_.Count();
+    const auto rate = [&](const char* name, std::size_t count) {
+      state_.counters[name] =
+          benchmark::Counter(static_cast<double>(count), benchmark::Counter::kIsRate);
+    };
+    rate("events", events);
+    rate("blocks", blocks);
+    rate("tokens", tokens);
+    rate("bytes", bytes);
+    const auto per_event = [&](std::uint64_t count) {
+      return static_cast<double>(count) / static_cast<double>(events);
+    };
+    state_.counters["allocations"] = per_event(allocations);
+    if (instructions) state_.counters["instructions"] = per_event(*instructions);
   }
-  state.SetItemsProcessed(state.iterations() * state.range(0));  // blocks stored and removed
-  state.SetBytesProcessed(static_cast<std::int64_t>(bytes));
+
+ private:
+  benchmark::State& state_;
+  const std::uint64_t allocations_ = test::AllocationsOfThisThread();
+  const test::InstructionCounter instructions_;
+};
+
+class Stream {
+ public:
+  explicit Stream(benchmark::State& state) : state_(state) {
+    TranslatorOptions options;
+    options.block_size = kBlockSize;
+    translator_ = EventTranslator(options);
+  }
+
+  void Translate(const std::string& frame) {
+    const auto done = translator_.Translate(std::as_bytes(std::span(frame)), out_);
+    if (!done || out_.events.size() != 1) state_.SkipWithError("the frame was not understood");
+    benchmark::DoNotOptimize(out_.blocks.data());
+  }
+
+ private:
+  benchmark::State& state_;
+  EventTranslator translator_{TranslatorOptions{}};
+  PlacementBatch out_;
+};
+
+void StoreAndRemove(benchmark::State& state, std::string_view dialect) {
+  const auto blocks = static_cast<std::size_t>(state.range(0));
+  const auto held = static_cast<std::size_t>(state.range(1));
+  const Frames frames = MakeFrames(blocks, held, dialect);
+  const std::size_t count = frames.stores.size();
+  const std::size_t ahead = held / blocks;
+  Stream stream(state);
+  for (std::size_t i = 0; i < count + ahead; ++i) {  // warm: all rooms have their size
+    if (i < ahead + count) stream.Translate(frames.stores[i % count]);
+    if (i >= ahead) stream.Translate(frames.removals[(i - ahead) % count]);
+  }
+  std::size_t next = ahead;
+  Report report(state);
+  for (auto _ : state) {
+    stream.Translate(frames.stores[next % count]);
+    stream.Translate(frames.removals[(next + count - ahead) % count]);
+    ++next;
+  }
+  const std::size_t runs = next - ahead;
+  report.End(2 * runs, 2 * runs * blocks, runs * blocks * kBlockSize,
+             runs * frames.store_bytes / count);
 }
 
-void DecodeOnly(benchmark::State& state, std::string_view dialect) {
-  const auto frames = Frames(static_cast<std::size_t>(state.range(0)), dialect);
+void Store(benchmark::State& state, std::string_view dialect) {
+  using Clock = std::chrono::steady_clock;
+  const auto blocks = static_cast<std::size_t>(state.range(0));
+  const Frames frames = MakeFrames(blocks, 0, dialect);
+  const std::size_t count = frames.stores.size();
+  Stream stream(state);
+  for (std::size_t i = 0; i < count; ++i)
+    stream.Translate(frames.stores[i]);
+  for (std::size_t i = 0; i < count; ++i)
+    stream.Translate(frames.removals[i]);
+  std::size_t runs = 0;
+  Report report(state);
+  for (auto _ : state) {  // an iteration is all frames, so that the clock is read seldom
+    const auto start = Clock::now();
+    for (const std::string& frame : frames.stores)
+      stream.Translate(frame);
+    const std::chrono::duration<double> time = Clock::now() - start;
+    state.SetIterationTime(time.count());
+    for (const std::string& frame : frames.removals)
+      stream.Translate(frame);
+    runs += count;
+  }
+  report.End(runs, runs * blocks, runs * blocks * kBlockSize, runs / count * frames.store_bytes);
+}
+
+void Decode(benchmark::State& state, std::string_view dialect) {
+  const auto blocks = static_cast<std::size_t>(state.range(0));
+  const Frames frames = MakeFrames(blocks, 0, dialect);
   wire::EventBatch batch;
-  std::size_t next = 0;
-  std::size_t bytes = 0;
+  for (const std::string& frame : frames.stores)
+    (void)wire::DecodeEventBatch(std::as_bytes(std::span(frame)), {}, batch);
+  std::size_t runs = 0;
+  Report report(state);
   for (auto _ : state) {
-    const std::string& frame = frames[next++ % kFrames];
-    bytes += frame.size();
+    const std::string& frame = frames.stores[runs++ % frames.stores.size()];
     const auto done = wire::DecodeEventBatch(std::as_bytes(std::span(frame)), {}, batch);
     if (!done) state.SkipWithError("the frame was not decoded");
     benchmark::DoNotOptimize(batch.tokens.data());
   }
-  state.SetItemsProcessed(state.iterations() * state.range(0));
-  state.SetBytesProcessed(static_cast<std::int64_t>(bytes));
+  report.End(runs, runs * blocks, runs * blocks * kBlockSize,
+             runs * frames.store_bytes / frames.stores.size());
 }
 
-BENCHMARK_CAPTURE(Translate, maps, "vllm-0.24")->Arg(1)->Arg(64);
-BENCHMARK_CAPTURE(Translate, arrays, "vllm-0.22")->Arg(1)->Arg(64);
-BENCHMARK_CAPTURE(DecodeOnly, maps, "vllm-0.24")->Arg(1)->Arg(64);
-BENCHMARK_CAPTURE(DecodeOnly, arrays, "vllm-0.22")->Arg(1)->Arg(64);
+BENCHMARK_CAPTURE(Store, maps, "vllm-0.24")->Arg(1)->Arg(64)->UseManualTime();
+BENCHMARK_CAPTURE(Store, arrays, "vllm-0.22")->Arg(1)->Arg(64)->UseManualTime();
+BENCHMARK_CAPTURE(StoreAndRemove, maps, "vllm-0.24")
+    ->Args({1, 0})
+    ->Args({64, 0})
+    ->Args({64, 1 << 18});
+BENCHMARK_CAPTURE(Decode, maps, "vllm-0.24")->Arg(1)->Arg(64);
+BENCHMARK_CAPTURE(Decode, arrays, "vllm-0.22")->Arg(1)->Arg(64);
 
 }  // namespace
 }  // namespace kvr::placement

@@ -6,6 +6,7 @@
 
 #include "wire/event_fields.h"
 #include "wire/msgpack_reader.h"
+#include "wire/short_text.h"
 
 namespace kvr::wire {
 namespace {
@@ -18,13 +19,15 @@ bool ReadPairs(FieldContext& context, const EventSchema* schema, std::size_t pai
   std::size_t hint = 0;
   for (std::size_t i = 0; i < pairs; ++i) {
     std::string_view key;
-    if (!context.in.ReadText(key)) return false;
-    if (key == "type") {
+    const std::size_t start = context.in.offset();
+    if (!context.in.ReadKey(key)) return false;
+    if (SameText(key, "type")) {
       if (!context.in.ReadText(tag)) return false;
       continue;
     }
     const Field* field = schema == nullptr ? nullptr : schema->ByKey(key, hint);
     if (field == nullptr) {
+      if (!IsUtf8(key)) return context.in.Fail(DecodeErrc::kBadText, start);
       if (!context.in.Skip(context.limits.depth_max)) return false;
       continue;
     }
@@ -44,7 +47,7 @@ bool ReadMapEvent(FieldContext& context, EngineEvent& event) {
   std::string_view tag;
   // Nearly always the tag comes first; else a first pass looks for it.
   std::string_view first;
-  if (pairs > 0 && in.ReadText(first) && first == "type" && in.ReadText(tag)) {
+  if (pairs > 0 && in.ReadKey(first) && SameText(first, "type") && in.ReadText(tag)) {
     in.Seek(body);
   } else {
     in.Seek(body);
@@ -55,12 +58,12 @@ bool ReadMapEvent(FieldContext& context, EngineEvent& event) {
   for (std::string_view last = tag;; tag = last) {  // of two tags the last counts
     const EventSchema* schema = SchemaByTag(tag);
     if (schema == nullptr) return in.Fail(DecodeErrc::kUnknownEvent, start);
+    event.type = schema->type;
+    if (!ReadPairs(context, schema, pairs, last, event)) return false;
+    if (SameText(last, tag)) return true;
     const std::uint32_t index = event.index;
     event = EngineEvent{};
-    event.type = schema->type;
     event.index = index;
-    if (!ReadPairs(context, schema, pairs, last, event)) return false;
-    if (last == tag) return true;
     in.Seek(body);
   }
 }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "wire/medium.h"
+#include "wire/short_text.h"
 
 namespace kvr::wire {
 namespace {
@@ -42,10 +43,16 @@ bool ReadHashes(FieldContext& context, EngineEvent& event) {
     return in.Fail(DecodeErrc::kOverLimit, start);
   }
   event.hashes = {Size32(hashes.size()), Size32(count)};
-  for (std::size_t i = 0; i < count; ++i) {
+  hashes.resize(hashes.size() + count);
+  for (EngineHash& hash : std::span(hashes).last(count)) {
+    std::uint64_t number = 0;
+    if (in.TakeU64(number)) {
+      hash = EngineHash{number};
+      continue;
+    }
     const std::size_t at = in.offset();
     MsgpackItem item;
-    if (!in.Read(item) || !HashOf(in, item, at, hashes.emplace_back())) return false;
+    if (!in.Read(item) || !HashOf(in, item, at, hash)) return false;
   }
   return true;
 }
@@ -94,10 +101,7 @@ bool ReadTokens(FieldContext& context, EngineEvent& event) {
   tokens.resize(tokens.size() + count);
   const auto room = std::span(tokens).last(count);
   if (event.eagle) return ReadBigrams(in, room);
-  for (TokenId& token : room) {
-    if (!in.ReadU32(token)) return false;
-  }
-  return true;
+  return in.ReadU32s(room);
 }
 
 bool ReadBlockSize(FieldContext& context, EngineEvent& event) {
@@ -513,14 +517,17 @@ bool ReadTailByType(FieldContext& context, std::span<const TailSlot> slots, Engi
 }  // namespace
 
 const Field* EventSchema::ByKey(std::string_view key, std::size_t& hint) const {
-  for (std::size_t n = 0; n < fields.size(); ++n) {
-    const std::size_t i = hint + n < fields.size() ? hint + n : hint + n - fields.size();
-    if (fields[i].key == key && !key.empty()) {
-      hint = i + 1 < fields.size() ? i + 1 : 0;
-      return &fields[i];
-    }
+  if (key.empty()) return nullptr;
+  const auto begin = fields.begin();
+  const auto named = [key](const Field& field) { return SameText(field.key, key); };
+  const auto from = begin + static_cast<std::ptrdiff_t>(hint);
+  auto found = std::find_if(from, fields.end(), named);
+  if (found == fields.end()) {
+    found = std::find_if(begin, from, named);
+    if (found == from) return nullptr;
   }
-  return nullptr;
+  hint = static_cast<std::size_t>(found - begin) + 1;
+  return &*found;
 }
 
 const Field* EventSchema::ByPosition(std::size_t position) const {
@@ -532,7 +539,7 @@ const Field* EventSchema::ByPosition(std::size_t position) const {
 
 const EventSchema* SchemaByTag(std::string_view tag) {
   for (const EventSchema& schema : kSchemas) {
-    if (schema.tag == tag) return &schema;
+    if (SameText(schema.tag, tag)) return &schema;
   }
   return nullptr;
 }

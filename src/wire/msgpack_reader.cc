@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <limits>
 
 #include <simdjson.h>
+
+#include "wire/short_text.h"
+#include "wire/u32_run.h"
 
 namespace kvr::wire {
 namespace {
@@ -20,9 +24,7 @@ std::int64_t SignExtend(std::uint64_t value, std::size_t width) {
 }  // namespace
 
 bool IsUtf8(std::string_view text) {
-  const bool ascii = std::all_of(text.begin(), text.end(),
-                                 [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-  return ascii || simdjson::validate_utf8(text.data(), text.size());
+  return IsAscii(text) || simdjson::validate_utf8(text.data(), text.size());
 }
 
 std::string_view MsgpackReader::Since(std::size_t from) const {
@@ -31,6 +33,12 @@ std::string_view MsgpackReader::Since(std::size_t from) const {
 
 bool MsgpackReader::ReadBig(std::size_t width, std::uint64_t& value) {
   if (left() < width) return Fail(DecodeErrc::kTruncated, offset());
+  if (width == 8) {
+    std::memcpy(&value, at_, sizeof value);
+    if constexpr (std::endian::native == std::endian::little) value = __builtin_bswap64(value);
+    at_ += 8;
+    return true;
+  }
   value = 0;
   for (std::size_t i = 0; i < width; ++i)
     value = value << 8 | *at_++;
@@ -161,12 +169,17 @@ bool MsgpackReader::ReadMap(std::size_t& pairs) {
   return item.kind == Kind::kMap || Fail(DecodeErrc::kWrongType, start);
 }
 
-bool MsgpackReader::ReadText(std::string_view& text) {
+bool MsgpackReader::ReadLongKey(std::string_view& key) {
   const std::size_t start = offset();
   MsgpackItem item;
   if (!Read(item)) return false;
-  if (item.kind != Kind::kString) return Fail(DecodeErrc::kWrongType, start);
-  text = item.bytes;
+  key = item.bytes;
+  return item.kind == Kind::kString || Fail(DecodeErrc::kWrongType, start);
+}
+
+bool MsgpackReader::ReadText(std::string_view& text) {
+  const std::size_t start = offset();
+  if (!ReadKey(text)) return false;
   return IsUtf8(text) || Fail(DecodeErrc::kBadText, start);
 }
 
@@ -200,6 +213,16 @@ bool MsgpackReader::ReadWideU32(std::uint32_t& value) {
     return Fail(DecodeErrc::kOutOfRange, start);
   }
   value = static_cast<std::uint32_t>(item.number);
+  return true;
+}
+
+bool MsgpackReader::ReadU32s(std::span<std::uint32_t> values) {
+  while (!values.empty()) {
+    values = values.subspan(DecodeU32Run(at_, end_, values));
+    if (values.empty()) break;
+    if (!ReadU32(values.front())) return false;
+    values = values.subspan(1);
+  }
   return true;
 }
 

@@ -67,6 +67,14 @@ class MsgpackReader {
   bool ReadMap(std::size_t& pairs);
   // A string of valid UTF-8.
   bool ReadText(std::string_view& text);
+  // A string of any bytes.
+  bool ReadKey(std::string_view& key) {
+    const std::size_t size = at_ == end_ ? 0 : std::size_t{*at_} - 0xa0;
+    if (size > 31 || size >= left()) return ReadLongKey(key);
+    key = {reinterpret_cast<const char*>(at_) + 1, size};
+    at_ += 1 + size;
+    return true;
+  }
   // nil gives none.
   bool ReadOptionalText(std::optional<std::string_view>& text);
   // An integer that fits.
@@ -78,6 +86,16 @@ class MsgpackReader {
     return ReadWideU32(value);
   }
 
+  // As many integers as `values` holds, each as ReadU32 takes it.
+  bool ReadU32s(std::span<std::uint32_t> values);
+  // The next value when it is an integer of 9 bytes, as most hashes are; false, and nothing is
+  // read, when it is anything else.
+  bool TakeU64(std::uint64_t& value) {
+    if (left() < 9 || *at_ != 0xcf) return false;
+    ++at_;
+    return ReadBig(8, value);
+  }
+
   // Passes over one value of any type. kOverLimit when containers nest deeper than `depth_max`,
   // itself capped at 64.
   bool Skip(std::size_t depth_max);
@@ -85,6 +103,7 @@ class MsgpackReader {
   bool SkipAnyDepth();
 
  private:
+  bool ReadLongKey(std::string_view& key);
   bool ReadWideU32(std::uint32_t& value);
   bool ReadBig(std::size_t width, std::uint64_t& value);
   bool ReadBytes(MsgpackItem& item, Kind kind, std::uint64_t size);

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -6,8 +8,10 @@
 #include <gtest/gtest.h>
 
 #include "base/hex.h"
+#include "base/rng.h"
 #include "wire/msgpack_reader.h"
 #include "wire/msgpack_writer.h"
+#include "wire/short_text.h"
 
 namespace kvr::wire {
 namespace {
@@ -201,6 +205,82 @@ TEST(Msgpack, TextMustBeUtf8) {
   EXPECT_EQ(in.error().code, DecodeErrc::kBadText);
   EXPECT_TRUE(IsUtf8("grün"));
   EXPECT_FALSE(IsUtf8("\xff"));
+}
+
+// One value in one of the forms that may hold it, the shortest or another, or no token at all.
+void AppendValue(Rng& rng, std::string& out) {
+  static constexpr std::array<std::uint32_t, 6> kLimits = {0x80, 0x100, 0x10000, 0x20000, ~0u, 1};
+  const auto value = static_cast<std::uint32_t>(rng.Below(kLimits[rng.Below(kLimits.size())]));
+  const auto big = [&](char head, std::size_t width) {
+    out.push_back(head);
+    for (std::size_t i = width; i-- > 0;)
+      out.push_back(i < 4 ? static_cast<char>(value >> (8 * i)) : '\0');
+  };
+  switch (rng.Below(40)) {
+    case 0:
+      return big('\xcf', 8);
+    case 1:
+      return big('\xd3', 8);
+    case 2:
+      return big('\xce', 4);
+    case 3:
+      return big('\xd1', 2);  // negative when the value's 16th bit is set
+    case 4:
+      return out.push_back('\xc0');  // nil
+    default:
+      break;
+  }
+  if (value < 0x80) return out.push_back(static_cast<char>(value));
+  if (value < 0x100) return big('\xcc', 1);
+  if (value < 0x10000) return big('\xcd', 2);
+  big('\xce', 4);
+}
+
+// The run must take and refuse what one read after the other does, at the same place, wherever the
+// bytes end.
+TEST(MsgpackReader, ReadsRunsAsItReadsOne) {
+  Rng rng(7);
+  for (std::size_t round = 0; round < 2'000; ++round) {
+    const std::size_t count = rng.Below(40);
+    std::string bytes;
+    for (std::size_t i = 0; i < count; ++i)
+      AppendValue(rng, bytes);
+    const std::size_t size = rng.Below(4) == 0 ? rng.Below(bytes.size() + 1) : bytes.size();
+    // Of exactly that size, so that a sanitizer sees a read beyond it.
+    const std::vector<std::byte> room(
+        std::as_bytes(std::span(bytes)).begin(),
+        std::as_bytes(std::span(bytes)).begin() + static_cast<std::ptrdiff_t>(size));
+    MsgpackReader one(room);
+    std::vector<std::uint32_t> expected(count);
+    const bool good = std::all_of(expected.begin(), expected.end(),
+                                  [&](std::uint32_t& value) { return one.ReadU32(value); });
+    MsgpackReader run(room);
+    std::vector<std::uint32_t> values(count);
+    ASSERT_EQ(run.ReadU32s(values), good) << round;
+    if (good) {
+      ASSERT_EQ(values, expected) << round;
+      ASSERT_EQ(run.offset(), one.offset()) << round;
+    } else {
+      ASSERT_EQ(run.error().code, one.error().code) << round;
+      ASSERT_EQ(run.error().offset, one.error().offset) << round;
+    }
+  }
+}
+
+TEST(ShortText, ComparesEveryLength) {
+  const std::string text = "kv_cache_spec_sliding_window";
+  for (std::size_t size = 0; size <= text.size(); ++size) {
+    const std::string_view part = std::string_view(text).substr(0, size);
+    EXPECT_TRUE(SameText(part, std::string(part)));
+    EXPECT_TRUE(IsAscii(part));
+    for (std::size_t i = 0; i < size; ++i) {
+      std::string other(part);
+      other[i] = '\x80';
+      EXPECT_FALSE(SameText(part, other)) << size << ' ' << i;
+      EXPECT_FALSE(IsAscii(other)) << size << ' ' << i;
+    }
+  }
+  EXPECT_FALSE(SameText("medium", "medium2"));
 }
 
 }  // namespace
