@@ -115,6 +115,13 @@ void BindIngest(GatewayConfig& config, config::OptionTable& table) {
              std::size_t{1}, std::size_t{256});
   table.Bind("ingest", "reference_metrics", &config.ingest.reference_metrics,
              "Show the reference's metric names beside our own");
+  table
+      .Bind(
+          "identity", "unmapped_keys", &config.ingest.unmapped_keys,
+          "Keys of a block that have no name here: fold them into its identity, so that nobody "
+          "else matches it, or ignore them",
+          {{"fold", placement::UnmappedKeys::kFold}, {"ignore", placement::UnmappedKeys::kIgnore}})
+      .Flag("--unmapped-keys");
   table.Bind("index", "blocks_max", &config.index.blocks_max, "Distinct blocks of a model");
 }
 

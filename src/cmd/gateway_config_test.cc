@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "config/option_table.h"
+
 namespace kvr::cmd {
 namespace {
 
@@ -27,6 +29,18 @@ TEST(GatewayConfig, BookingsOutlastTheSilenceThatEnginesAreGranted) {
     ASSERT_TRUE(config.Finish());
     EXPECT_EQ(config.router.load.expiry, row.expiry);
   }
+}
+
+TEST(GatewayConfig, KeysWithoutANameAreFoldedUnlessToldOtherwise) {
+  GatewayConfig config;
+  EXPECT_EQ(config.ingest.unmapped_keys, placement::UnmappedKeys::kFold);
+  config::OptionTable table;
+  config.Bind(table);
+  ASSERT_TRUE(table.LoadYaml("identity: {unmapped_keys: ignore}", "test"));
+  EXPECT_EQ(config.ingest.unmapped_keys, placement::UnmappedKeys::kIgnore);
+  ASSERT_TRUE(table.LoadEnvironment({{"KVR_IDENTITY_UNMAPPED_KEYS", "fold"}}));
+  EXPECT_EQ(config.ingest.unmapped_keys, placement::UnmappedKeys::kFold);
+  EXPECT_FALSE(table.LoadYaml("identity: {unmapped_keys: drop}", "test"));
 }
 
 }  // namespace

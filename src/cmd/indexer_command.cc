@@ -111,6 +111,13 @@ void Bind(config::OptionTable& table, IndexerOptions& o) {
              "Replay attempts before messages are given up");
   table.Bind("ingest", "clear_on_loss", &o.ingest.stream.clear_on_loss,
              "Forget a rank's blocks at every loss that cannot be repaired");
+  table
+      .Bind(
+          "identity", "unmapped_keys", &o.ingest.unmapped_keys,
+          "Keys of a block that have no name here: fold them into its identity, so that nobody "
+          "else matches it, or ignore them",
+          {{"fold", placement::UnmappedKeys::kFold}, {"ignore", placement::UnmappedKeys::kIgnore}})
+      .Flag("--unmapped-keys");
   table.Bind("index", "blocks_max", &o.index.blocks_max, "Distinct blocks per partition");
   table.Bind("index", "ranks_max", &o.index.ranks_max, "Ranks per partition");
   table.Bind("index", "pending_blocks_max", &o.index.pending_blocks_max,

@@ -17,6 +17,7 @@
 #include "metrics/registry.h"
 #include "model/ids.h"
 #include "net/event_socket.h"
+#include "placement/event_translator.h"
 
 namespace kvr::ingest {
 
@@ -50,6 +51,7 @@ class Ingest {
     std::size_t messages_per_turn = 256;  // of one source before the next one gets its turn
     // Exposes dynamo_kvrouter_kv_cache_events_applied and _event_warnings beside our own names.
     bool reference_metrics = false;
+    placement::UnmappedKeys unmapped_keys = placement::UnmappedKeys::kFold;
     RankStream::Options stream;
 
     [[nodiscard]] Result<void> Validate() const;

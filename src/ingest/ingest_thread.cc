@@ -141,8 +141,8 @@ Result<void> IngestThread::AddHere(SourceSpec spec, std::shared_ptr<index::Parti
     targets_.emplace(each, Target{index, *slot, its_health});
   }
   if (added) {
-    auto source = Source::Open(std::move(spec), std::move(health), options_.stream, *poller_,
-                               targets_, metrics_, clock_);
+    auto source = Source::Open(std::move(spec), std::move(health), options_, *poller_, targets_,
+                               metrics_, clock_);
     if (source) {
       sources_.emplace(rank, std::move(*source));
       source_count_.fetch_add(1, std::memory_order_relaxed);

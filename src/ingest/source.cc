@@ -11,10 +11,12 @@
 namespace kvr::ingest {
 namespace {
 
-placement::TranslatorOptions TranslatorFor(Rank rank, std::uint32_t block_size) {
+placement::TranslatorOptions TranslatorFor(Rank rank, std::uint32_t block_size,
+                                           const Ingest::Options& ingest) {
   placement::TranslatorOptions options;
   options.rank = rank;
   options.block_size = block_size;
+  options.unmapped_keys = ingest.unmapped_keys;
   return options;
 }
 
@@ -22,7 +24,7 @@ placement::TranslatorOptions TranslatorFor(Rank rank, std::uint32_t block_size) 
 
 Result<std::unique_ptr<Source>> Source::Open(SourceSpec spec,
                                              std::shared_ptr<fleet::RankHealth> health,
-                                             const RankStream::Options& options,
+                                             const Ingest::Options& options,
                                              net::EventPoller& poller, const Targets& targets,
                                              IngestMetrics& metrics, const Clock& clock) {
   const auto own = targets.find(spec.rank);
@@ -36,7 +38,7 @@ Result<std::unique_ptr<Source>> Source::Open(SourceSpec spec,
 }
 
 Source::Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health,
-               const RankStream::Options& options, net::EventPoller& poller, const Targets& targets,
+               const Ingest::Options& options, net::EventPoller& poller, const Targets& targets,
                std::uint32_t block_size, IngestMetrics& metrics, const Clock& clock)
     : spec_(std::move(spec)),
       poller_(poller),
@@ -44,8 +46,8 @@ Source::Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health,
       metrics_(metrics),
       clock_(clock),
       followers_{{spec_.rank, std::move(health)}},
-      translator_(TranslatorFor(spec_.rank, block_size)),
-      stream_(options, spec_.source.replay_endpoint.has_value(), *this) {
+      translator_(TranslatorFor(spec_.rank, block_size, options)),
+      stream_(options.stream, spec_.source.replay_endpoint.has_value(), *this) {
   for (const SourceSpec::Sharer& sharer : spec_.sharers)
     followers_.push_back({Rank{spec_.rank.worker, sharer.dp_rank}, sharer.health});
   PublishStatus();

@@ -42,7 +42,7 @@ class Source final : private StreamSink {
   // must outlive the source. kInvalidArgument and kIo as EventPoller::Subscribe.
   static Result<std::unique_ptr<Source>> Open(SourceSpec spec,
                                               std::shared_ptr<fleet::RankHealth> health,
-                                              const RankStream::Options& options,
+                                              const Ingest::Options& options,
                                               net::EventPoller& poller, const Targets& targets,
                                               IngestMetrics& metrics, const Clock& clock);
   ~Source() override;
@@ -59,9 +59,9 @@ class Source final : private StreamSink {
   [[nodiscard]] const RankStream& stream() const { return stream_; }
 
  private:
-  Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health,
-         const RankStream::Options& options, net::EventPoller& poller, const Targets& targets,
-         std::uint32_t block_size, IngestMetrics& metrics, const Clock& clock);
+  Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health, const Ingest::Options& options,
+         net::EventPoller& poller, const Targets& targets, std::uint32_t block_size,
+         IngestMetrics& metrics, const Clock& clock);
 
   struct Follower {
     Rank rank;

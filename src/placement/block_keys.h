@@ -27,7 +27,9 @@ struct BlockKeys {
 // The keys of block `i` of a store; replaces the content of `keys`. `salt` is SaltOf the store and
 // is no key of a block.
 //
-// A text equal to the LoRA name counts once as that name. 64 hex digits, or any name with an
+// A key may be a map whose "type" says what it is: lora (name), mm (hash), cache_salt (salt),
+// prompt_embeds (hash), or legacy (value), which is as the untyped value. A text equal to the LoRA
+// name counts once as that name. 64 hex digits, also behind "<LoRA name>:", or any name with an
 // offset, are a multimodal object; an explicit list of objects overrules them.
 void ReadBlockKeys(const wire::EventBatch& batch, const wire::EngineEvent& event, std::size_t i,
                    std::string_view salt, BlockKeys& keys);

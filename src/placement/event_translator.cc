@@ -340,7 +340,7 @@ class EventTranslator::Impl {
       for (const EngineHash hash : batch_.HashesOf(event))
         out.blocks.push_back({hash, {}});
     } else {
-      placed.eligible = HashBlocks(event, named, salt, block_size, count, out);
+      placed.eligible = HashBlocks(event, tier, named, salt, block_size, count, memory, out);
     }
     ends_.back() = out.blocks.size();
     stats_.stored_blocks += count;
@@ -362,9 +362,21 @@ class EventTranslator::Impl {
            std::all_of(mm.begin(), mm.end(), empty);
   }
 
+  // Whether the store says which keys its blocks have, be it that they have none. Copies off the
+  // device are announced without them; of those the store on the device tells.
+  bool KeysAreTold(const EngineEvent& event, Tier tier, RankMemory& memory) {
+    if (tier == Tier::kDevice || event.extra_blocks.count > 0 || event.has_mm_infos) return true;
+    const auto hashes = batch_.HashesOf(event);
+    return std::all_of(hashes.begin(), hashes.end(), [&](EngineHash hash) {
+      const BlockRecord* record = memory.blocks.Find(hash);
+      return record != nullptr && record->content != 0;
+    });
+  }
+
   // Appends the first `count` blocks. True when their hashes cover all that the engine hashed.
-  bool HashBlocks(const EngineEvent& event, std::string_view named_salt, Salt salt,
-                  std::uint32_t block_size, std::size_t count, PlacementBatch& out) {
+  bool HashBlocks(const EngineEvent& event, Tier tier, std::string_view named_salt, Salt salt,
+                  std::uint32_t block_size, std::size_t count, RankMemory& memory,
+                  PlacementBatch& out) {
     const auto tokens = batch_.TokensOf(event);
     const auto hashes = batch_.HashesOf(event);
     const std::uint64_t nameless = NamelessLora(event);
@@ -376,7 +388,7 @@ class EventTranslator::Impl {
     how_.eagle = event.eagle;
     const hashing::BlockHashing& how = how_;
     const hashing::Seed& seed = how.seed;
-    bool complete = nameless == 0;
+    bool complete = nameless == 0 && KeysAreTold(event, tier, memory);
     if (HasNoKeys(event)) {
       hashing::HashBlocks(tokens, how, plain_hashes_);
       const std::size_t before = out.blocks.size();

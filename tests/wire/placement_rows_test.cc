@@ -356,8 +356,7 @@ TEST(NormaliserRows, ACopyWithoutTheKeysOfItsBlockIsPlacedByName) {
            "stored device 11=" + Local('A', "x") + "; stored host_pinned 11=" + Local('A', "x")}});
   Expect("with its keys",
          {{{image, St("12", "11", kB, cpu + "," + Keys("[[[" + Quoted(kDigest) + ",0]]]"))},
-           stored + "; stored host_pinned <11 12=" + Local('B', "", "", {kDigestHash}) +
-               " !eligible"}});
+           stored + "; stored host_pinned <11 12=" + Local('B', "", "", {kDigestHash})}});
 }
 
 TEST(NormaliserRows, N33AClearIsOfOneRank) {

@@ -45,7 +45,9 @@ std::string Describe(const PlacementEvent& event) {
     text += fmt::format(" {}", Raw(block.engine));
     if (!event.hash_only) text += "=" + NameOf(block.local);
   }
-  if (event.kind == PlacementKind::kStored && !event.hash_only && !event.eligible) {
+  // Off the device it depends on what was stored before.
+  const bool told = event.kind == PlacementKind::kStored && event.tier == Tier::kDevice;
+  if (told && !event.hash_only && !event.eligible) {
     text += " !eligible";
   }
   return text;

@@ -42,7 +42,7 @@ class Stream {
   //   stored device 11=A 12=B      engine hash = block; its number where it has no name
   //   stored host_pinned <11 12=B  under a parent
   //   stored @3 ...                of a rank other than 0
-  //   stored ... !eligible         the identity is not complete
+  //   stored ... !eligible         the identity is not complete; said of the device only
   //   named disk 11 12             hash-only
   //   removed device 11 12, cleared
   //   drop 2 unknown_medium        event 2 went no further

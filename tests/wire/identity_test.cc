@@ -1,0 +1,168 @@
+// What makes a block another block: keys that name their type, embeddings in the place of text, and
+// whether the hash of a store covers all that the engine hashed ("sce" on the wire).
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "hashing/xxh3.h"
+#include "wire/stream.h"
+
+namespace kvr::test {
+namespace {
+
+const std::string kDigest = "0123456789abcdef" + std::string(48, '0');
+constexpr std::uint64_t kDigestHash = 0x0123456789abcdef;
+constexpr std::string_view kBin =
+    R"({"$bytes":"c9d58ba695280d69b243e1e0df813136ca9196b286fb1a021e0b2e028ef071cb"})";
+
+std::string Keys(const std::string& keys, const std::string& more = {}) {
+  return R"("extra_keys":)" + keys + (more.empty() ? "" : "," + more);
+}
+
+std::string Key(std::string_view type, std::string_view fields) {
+  return R"({"type":")" + std::string(type) + R"(",)" + std::string(fields) + "}";
+}
+
+BlockHash LocalOf(const std::string& event) {
+  Stream stream;
+  stream.Feed(Batch({event}));
+  EXPECT_EQ(stream.batch().events.size(), 1u) << event;
+  return stream.batch().events.at(0).blocks[0].local;
+}
+
+TEST(TypedKeys, MeanWhatTheUntypedOnesMean) {
+  const std::string mm =
+      Key("mm", R"("modality":"image","hash":")" + kDigest + R"(","block_offset":-3)");
+  const std::string name = Key("mm", R"("modality":"image","hash":"img-1","block_offset":0)");
+  const std::string salt = Key("cache_salt", R"("salt":"t")");
+  const std::string lora = Key("lora", R"("name":"adapter")");
+  const std::string adapter = R"("lora_name":"adapter")";
+  const auto legacy = [](const std::string& value) { return Key("legacy", R"("value":)" + value); };
+  const struct {
+    std::string_view id;
+    std::string event;
+    std::string local;
+  } rows[] = {
+      {"lora", St("11", "null", kA, Keys("[[" + lora + "]]", adapter)), Local('A', "adapter")},
+      {"mm digest", St("11", "null", kA, Keys("[[" + mm + "]]")),
+       Local('A', "", "", {kDigestHash})},
+      {"mm name", St("11", "null", kA, Keys("[[" + name + "]]")),
+       Local('A', "", "", {14770383865288705413u})},
+      {"salt", St("11", "null", kA, Keys("[[" + salt + "]]")), Local('A', "", "t")},
+      {"salt that looks like a digest",
+       St("11", "null", kA,
+          Keys("[[" + Key("cache_salt", R"("salt":")" + kDigest + R"(")") + "]]")),
+       Local('A', "", kDigest)},
+      {"a salt under a parent", St("11", "10", kA, Keys("[[" + salt + "]]")), Local('A', "", "t")},
+      {"all of them",
+       St("11", "null", kA, Keys("[[" + lora + "," + mm + "," + salt + "]]", adapter)),
+       Local('A', "adapter", "t", {kDigestHash})},
+      {"the type last", St("11", "null", kA, Keys(R"([[{"salt":"t","type":"cache_salt"}]])")),
+       Local('A', "", "t")},
+      {"fields of later versions",
+       St("11", "null", kA, Keys(R"([[{"type":"cache_salt","new":[1,{"a":2}],"salt":"t"}]])")),
+       Local('A', "", "t")},
+      {"legacy salt", St("11", "null", kA, Keys("[[" + legacy(R"("t")") + "]]")),
+       Local('A', "", "t")},
+      {"legacy adapter", St("11", "null", kA, Keys("[[" + legacy(R"("adapter")") + "]]", adapter)),
+       Local('A', "adapter")},
+      {"legacy pair", St("11", "null", kA, Keys("[[" + legacy(R"(["img-1",0])") + "]]")),
+       Local('A', "", "", {14770383865288705413u})},
+      {"a salt of the second block is none",
+       St("11,12", "null", "1,2,3,4,5,6,7,8", Keys("[null,[" + salt + "]]")), Local('A')},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    EXPECT_EQ(std::to_string(Raw(LocalOf(row.event))), row.local);
+  }
+}
+
+TEST(TypedKeys, WithoutANameSetTheirBlockApart) {
+  std::vector<std::string> seen = {Local('A'), Local('A', "", "t"), Local('A', "adapter")};
+  for (const std::string& key :
+       {Key("prompt_embeds", R"("hash":)" + std::string(kBin)),
+        Key("prompt_embeds", R"("hash":"c9d5")"), Key("new_type", R"("hash":"c9d5")"),
+        Key("lora", R"("name":"adapter")"), Key("cache_salt", R"("salt":7)"),
+        Key("cache_salt", R"("value":"t")"), Key("mm", R"("hash":null)"),
+        Key("legacy", R"("value":{"a":1})"), std::string(R"({"salt":"t"})"),
+        std::string(R"({"type":["cache_salt"],"salt":"t"})"), std::string("{}")}) {
+    SCOPED_TRACE(key);
+    const auto local = std::to_string(Raw(LocalOf(St("11", "null", kA, Keys("[[" + key + "]]")))));
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), local), 0);
+    seen.push_back(local);
+  }
+}
+
+TEST(Multimodal, AnImageUnderAnAdapterIsTheSameImage) {
+  const std::string adapter = R"("lora_name":"x:y")";
+  for (const std::string& key : {"[\"x:y:" + kDigest + "\",0]", "\"x:y:" + kDigest + "\""}) {
+    EXPECT_EQ(std::to_string(Raw(LocalOf(St("11", "null", kA, Keys("[[" + key + "]]", adapter))))),
+              Local('A', "x:y", "", {kDigestHash}));
+  }
+  // The prefix of another adapter is a part of the name.
+  const std::string other = "z:" + kDigest;
+  EXPECT_EQ(std::to_string(
+                Raw(LocalOf(St("11", "null", kA, Keys("[[[\"" + other + "\",0]]]", adapter))))),
+            Local('A', "x:y", "", {hashing::Xxh3(other, 0)}));
+}
+
+TEST(PromptEmbeds, BlocksMatchNothingElse) {
+  const std::string zeros = "0,0,0,0";
+  const std::string keyed = Keys("[[" + std::string(kBin) + "]]");
+  const BlockHash embedded = LocalOf(St("11", "null", zeros, keyed));
+  EXPECT_NE(embedded, LocalOf(St("11", "null", zeros)));
+  EXPECT_EQ(embedded, LocalOf(St("99", "null", zeros, keyed))) << "the digest names the content";
+
+  auto options = StreamOptions();
+  options.unmapped_keys = placement::UnmappedKeys::kIgnore;
+  Stream lenient(options);
+  lenient.Feed(Batch({St("12", "null", zeros, keyed)}));
+  EXPECT_EQ(lenient.batch().events[0].blocks[0].local, embedded);
+}
+
+TEST(Eligible, OnlyWhenTheHashCoversAllThatTheEngineHashed) {
+  const std::string cpu = R"("medium":"CPU")";
+  const std::string device = St("11", "null", kA);
+  const std::string image = St("11", "null", kA, Keys("[[[\"img-1\",0]]]"));
+  const struct {
+    std::string_view id;
+    std::vector<std::string> events;  // what is asked of the last
+    bool eligible;
+  } rows[] = {
+      {"text", {device}, true},
+      {"keys told to be none", {St("11", "null", kA, Keys("[null]"))}, true},
+      {"an adapter by name", {St("11", "null", kA, R"("lora_name":"x")")}, true},
+      {"an adapter by number", {St("11", "null", kA, R"("lora_id":3)")}, false},
+      {"a salt", {St("11", "null", kA, R"("cache_salt":"a")")}, true},
+      {"an untagged salt", {St("11", "null", kA, Keys(R"([["a"]])"))}, true},
+      {"a text that may be a salt", {St("11", "10", kA, Keys(R"([["a"]])"))}, false},
+      {"an image", {image}, false},
+      {"explicit objects",
+       {St("11", "null", kA, R"("block_mm_infos":[{"mm_objects":[{"mm_hash":1}]}])")},
+       false},
+      {"one image among the blocks",
+       {St("11,12", "null", "1,2,3,4,5,6,7,8", Keys("[null,[[\"img-1\",0]]]"))},
+       false},
+      {"an unknown key", {St("11", "null", kA, Keys("[[7]]"))}, false},
+      {"embeddings", {St("11", "null", "0,0,0,0", Keys("[[" + std::string(kBin) + "]]"))}, false},
+      {"names only", {St("11", "null", "")}, false},
+      {"a host copy of what the device told", {device, St("11", "null", kA, cpu)}, true},
+      {"a host copy of an image", {image, St("11", "null", kA, cpu)}, false},
+      {"a host copy of what nobody told", {St("11", "null", kA, cpu)}, false},
+      {"a host copy of a name", {St("11", "null", ""), St("11", "null", kA, cpu)}, false},
+      {"a host copy that tells", {St("11", "null", kA, cpu + "," + Keys("[null]"))}, true},
+      {"a disk copy of what nobody told", {St("11", "null", kA, R"("medium":"DISK")")}, false},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Stream stream;
+    stream.Feed(Batch(row.events));
+    ASSERT_FALSE(stream.batch().events.empty());
+    EXPECT_EQ(stream.batch().events.back().eligible, row.eligible);
+  }
+}
+
+}  // namespace
+}  // namespace kvr::test
