@@ -8,7 +8,6 @@
 // Read, on kept-alive connections.
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
@@ -21,6 +20,7 @@
 #include "net/http_client.h"
 #include "net/http_server.h"
 #include "net/io_runtime.h"
+#include "net/stream_load.h"
 
 namespace {
 // Relaxed: read only while nothing else runs.
@@ -43,8 +43,6 @@ std::atomic<std::uint64_t> allocations{0};
 
 namespace kvr::net {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // A piece like a token of a chat stream.
 const std::string kPiece =
@@ -86,58 +84,24 @@ class Fixture {
 
   // Runs `requests` requests, `load.streams` at a time, and returns the times to the first byte.
   std::vector<double> Run(bool relayed, const Load& load, std::size_t requests) {
-    State state{load, Peer(relayed ? relay_.port() : upstream_.port()), requests, load.streams, {},
-                {}};
-    state.times.reserve(requests);
-    runtime_.RunBlocking([&]() -> Task<void> {
-      for (std::size_t i = 0; i < load.streams; ++i)
-        runtime_.Spawn([&, i] { return Client(state, i); });
-      while (state.running > 0)
-        co_await state.ended.Wait();
-    });
-    return std::move(state.times);
+    testing::StreamLoad streams;
+    streams.peer = Peer(relayed ? relay_.port() : upstream_.port());
+    streams.request.method = "POST";
+    streams.request.target = "/v1/completions";
+    streams.request.body = std::to_string(load.pieces);
+    streams.request.headers.Add("X-Interval-Ns", std::to_string(load.interval.count()));
+    streams.streams = load.streams;
+    streams.requests = requests;
+    streams.length = load.interval * static_cast<std::int64_t>(load.pieces);
+    return testing::TimesToFirstByte(runtime_, client_, streams);
   }
 
  private:
-  struct State {
-    const Load load;
-    const Url peer;
-    std::size_t left;
-    std::size_t running;
-    Signal ended;
-    std::vector<double> times;
-  };
-
   static Url Peer(std::uint16_t port) {
     Url url;
     url.host = "127.0.0.1";
     url.port = port;
     return url;
-  }
-
-  Task<void> Client(State& state, std::size_t number) {
-    HttpRequest request;
-    request.method = "POST";
-    request.target = "/v1/completions";
-    request.body = std::to_string(state.load.pieces);
-    request.headers.Add("X-Interval-Ns", std::to_string(state.load.interval.count()));
-    const auto length = state.load.interval * static_cast<std::int64_t>(state.load.pieces);
-    co_await Sleep(length * static_cast<std::int64_t>(number) /
-                   static_cast<std::int64_t>(state.load.streams));
-    while (state.left > 0) {
-      --state.left;
-      const auto start = Clock::now();
-      auto stream = co_await client_.Open(state.peer, request);
-      KVR_CHECK(stream);
-      auto piece = co_await (*stream)->Read();
-      const std::chrono::duration<double, std::micro> time = Clock::now() - start;
-      state.times.push_back(time.count());
-      while (piece && !piece->empty())
-        piece = co_await (*stream)->Read();
-      KVR_CHECK(piece);
-    }
-    --state.running;
-    state.ended.Notify();
   }
 
   Task<void> Relay(HttpExchange& exchange) {
@@ -162,12 +126,7 @@ class Fixture {
   Url upstream_url_;
 };
 
-double Quantile(std::vector<double>& values, double q) {
-  const auto at =
-      values.begin() + static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
+using testing::Quantile;
 
 void TimeToFirstByte(benchmark::State& state) {
   const Load load{static_cast<std::size_t>(state.range(0)), 16, Millis{state.range(1)}};

@@ -147,6 +147,7 @@ net::Task<bool> FakeEngine::WritePieces(const Script& script, net::HttpExchange&
     }
     const auto written = co_await exchange.Write(script.pieces[i]);
     if (!written) co_return false;
+    if (script.interval > Nanos{0} && !co_await net::Sleep(script.interval)) co_return false;
   }
   co_return true;
 }

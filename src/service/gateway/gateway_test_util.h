@@ -32,6 +32,7 @@ struct Script {
   std::string content_type = "text/event-stream";
   std::vector<std::string> pieces;  // of the body, one write each
   bool gated = false;               // piece i waits until Release let i + 1 pieces through
+  Nanos interval{0};                // between pieces
   bool sized = false;               // Content-Length instead of chunks
   std::vector<std::pair<std::string, std::string>> headers;
   End end = End::kWell;
