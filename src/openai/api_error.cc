@@ -20,8 +20,11 @@ ApiError BadField(std::string param, std::string message, std::string code) {
 
 ApiError FromError(const Error& error) {
   const int status = HttpStatus(error.code);
-  return {
-      status, std::string(TypeOf(status)), std::string(CodeName(error.code)), error.message, {}};
+  return FromStatus(status, CodeName(error.code), error.message);
+}
+
+ApiError FromStatus(int status, std::string_view code, std::string_view message) {
+  return {status, std::string(TypeOf(status)), std::string(code), std::string(message), {}};
 }
 
 std::string ErrorBody(const ApiError& error) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -20,6 +21,9 @@ ApiError BadField(std::string param, std::string message, std::string code = "in
 
 // Status, type and code follow from `error.code`.
 ApiError FromError(const Error& error);
+
+// An error that a server finds by itself, in its words; the type follows from `status`.
+ApiError FromStatus(int status, std::string_view code, std::string_view message);
 
 // {"error":{"message":...,"type":...,"param":...,"code":...}}
 std::string ErrorBody(const ApiError& error);

@@ -253,6 +253,9 @@ TEST(ErrorBody, HasTheShapeOfOpenAi) {
             R"({"error":{"message":"nobody is there","type":"server_error","param":null,)"
             R"("code":"unavailable"}})");
   EXPECT_EQ(FromError({ErrorCode::kOverloaded, ""}).type, "rate_limit_error");
+  EXPECT_EQ(ErrorBody(FromStatus(405, "method_not_allowed", "POST only")),
+            R"({"error":{"message":"POST only","type":"invalid_request_error","param":null,)"
+            R"("code":"method_not_allowed"}})");
 }
 
 }  // namespace

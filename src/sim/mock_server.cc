@@ -101,12 +101,7 @@ void MockServer::AddRoutes() {
                   return net::JsonResponse(200, R"({"ok":true})");
                 }));
   server_.SetErrorWriter([](int status, std::string_view code, std::string_view message) {
-    ApiError error;
-    error.status = status;
-    error.type = status >= 500 ? "server_error" : "invalid_request_error";
-    error.code = code;
-    error.message = message;
-    return ErrorResponse(error);
+    return ErrorResponse(openai::FromStatus(status, code, message));
   });
 }
 

@@ -45,12 +45,7 @@ ApiError TooManyRequests(std::size_t in_flight_max) {
 
 // Errors that the server finds by itself, in OpenAI's shape.
 net::HttpResponse ServerError(int status, std::string_view code, std::string_view message) {
-  ApiError error;
-  error.status = status;
-  error.type = status >= 500 ? "server_error" : "invalid_request_error";
-  error.code = code;
-  error.message = message;
-  return net::JsonResponse(status, openai::ErrorBody(error));
+  return net::JsonResponse(status, openai::ErrorBody(openai::FromStatus(status, code, message)));
 }
 
 std::string TokensHeader(const tokens::Tokens& tokens) {
