@@ -45,6 +45,12 @@ Result<RankSlot> BlockTree::AddRank(Rank rank) {
   return slot;
 }
 
+std::optional<RankSlot> BlockTree::FindRank(Rank rank) const {
+  ReadLock lock(mutex_);
+  const auto known = ranks_.find(rank);
+  return known == ranks_.end() ? std::nullopt : std::optional(known->second);
+}
+
 bool BlockTree::RemoveRank(Rank rank) {
   WriteLock lock(mutex_);
   const auto known = ranks_.find(rank);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <unordered_map>
@@ -36,6 +37,7 @@ class BlockTree final : public PrefixIndex {
   explicit BlockTree(const IndexOptions& options);
 
   Result<RankSlot> AddRank(Rank rank) override KVR_EXCLUDES(mutex_);
+  [[nodiscard]] std::optional<RankSlot> FindRank(Rank rank) const override KVR_EXCLUDES(mutex_);
   bool RemoveRank(Rank rank) override KVR_EXCLUDES(mutex_);
   ApplyResult Apply(RankSlot slot, const PlacementEvent& event) override KVR_EXCLUDES(mutex_);
   void Match(std::span<const BlockHash> blocks, const MatchOptions& options,

@@ -1,5 +1,6 @@
 // What every index promises, as rows in the notation of index_script.h.
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -406,7 +407,11 @@ TYPED_TEST(IndexContract, RefusesRanksBeyondTheLimit) {
   EXPECT_EQ(*index.AddRank(a), RankSlot{0}) << "known ranks keep their slot";
   ASSERT_FALSE(index.AddRank(c));
   EXPECT_EQ(index.AddRank(c).error().code, ErrorCode::kOverloaded);
+  EXPECT_EQ(index.FindRank(a), RankSlot{0});
+  EXPECT_EQ(index.FindRank(b), RankSlot{1});
+  EXPECT_EQ(index.FindRank(c), std::nullopt) << "looking takes no slot";
   EXPECT_TRUE(index.RemoveRank(a));
+  EXPECT_EQ(index.FindRank(a), std::nullopt);
   EXPECT_EQ(*index.AddRank(c), RankSlot{0}) << "the lowest free slot";
   EXPECT_EQ(index.Stats().ranks, 2u);
   EXPECT_EQ(index.StatsOf(RankSlot{0}).rank, c);

@@ -35,6 +35,14 @@ Result<RankSlot> NaiveIndex::AddRank(Rank rank) {
   return static_cast<RankSlot>(free);
 }
 
+std::optional<RankSlot> NaiveIndex::FindRank(Rank rank) const {
+  Lock lock(mutex_);
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot] && slots_[slot]->rank == rank) return static_cast<RankSlot>(slot);
+  }
+  return std::nullopt;
+}
+
 bool NaiveIndex::RemoveRank(Rank rank) {
   Lock lock(mutex_);
   for (auto& slot : slots_) {

@@ -23,6 +23,7 @@ class NaiveIndex final : public PrefixIndex {
   explicit NaiveIndex(const IndexOptions& options) : options_(options) {}
 
   Result<RankSlot> AddRank(Rank rank) override KVR_EXCLUDES(mutex_);
+  [[nodiscard]] std::optional<RankSlot> FindRank(Rank rank) const override KVR_EXCLUDES(mutex_);
   bool RemoveRank(Rank rank) override KVR_EXCLUDES(mutex_);
   ApplyResult Apply(RankSlot slot, const PlacementEvent& event) override KVR_EXCLUDES(mutex_);
   void Match(std::span<const BlockHash> blocks, const MatchOptions& options,

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -74,6 +75,9 @@ class PrefixIndex {
 
   // Gives the rank a slot, or returns the one it has. kOverloaded when no slot is left.
   virtual Result<RankSlot> AddRank(Rank rank) = 0;
+
+  // The slot the rank has, if any.
+  [[nodiscard]] virtual std::optional<RankSlot> FindRank(Rank rank) const = 0;
 
   // Drops every block of the rank in all tiers and frees its slot. False when it had none. A query
   // that starts after the return does not report the rank.

@@ -62,10 +62,8 @@ void WriteRank(const fleet::RankEntry& entry, const LoadByRank& loads,
   json.Field("active_prefill_tokens", now.active_prefill_tokens);
   json.Field("active_blocks", now.active_blocks);
   index::RankStats stats;
-  if (index != nullptr && status.reason != StateReason::kNoEventSource) {
-    // A rank that is followed, by a stream of its own or a shared one, has a slot; asking for it
-    // again makes none.
-    if (const auto slot = index->index->AddRank(entry.rank)) stats = index->index->StatsOf(*slot);
+  if (index != nullptr) {
+    if (const auto slot = index->index->FindRank(entry.rank)) stats = index->index->StatsOf(*slot);
   }
   WriteBlocks(stats, json);
   json.EndObject();
