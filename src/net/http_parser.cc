@@ -19,34 +19,6 @@ std::uint32_t HeaderLimit(std::size_t bytes_max) {
       std::min<std::size_t>(bytes_max, std::numeric_limits<std::uint32_t>::max()));
 }
 
-// Calls put until the message is done, the head is complete or the bytes are used up. Beast holds
-// its own header limit against each part of the head; `head_bytes` holds it against the whole.
-template <typename Parser>
-std::size_t PutAll(Parser& parser, std::string_view bytes, std::size_t head_bytes_max,
-                   std::size_t& head_bytes, ParseError& error) {
-  std::size_t used = 0;
-  error = {};
-  const bool in_head = !parser.is_header_done();
-  while (!parser.is_done() && used < bytes.size()) {
-    const std::string_view rest = bytes.substr(used);
-    const std::size_t n = parser.put(boost::asio::const_buffer(rest.data(), rest.size()), error);
-    used += n;
-    if (in_head) head_bytes += n;
-    if (in_head && head_bytes + (parser.is_header_done() ? 0 : rest.size() - n) > head_bytes_max)
-      error = HeadTooLarge();
-    if (error == http::error::need_more) {
-      error = {};
-      break;
-    }
-    if (error || (in_head && parser.is_header_done())) break;
-  }
-  return used;
-}
-
-std::optional<std::uint64_t> ToStd(const boost::optional<std::uint64_t>& value) {
-  return value ? std::optional<std::uint64_t>(*value) : std::nullopt;
-}
-
 }  // namespace
 
 ParseError BodyTooLarge() {
@@ -57,17 +29,49 @@ ParseError HeadTooLarge() {
   return http::error::header_limit;
 }
 
-RequestParser::RequestParser(std::size_t head_bytes_max) : head_bytes_max_(head_bytes_max) {
-  header_limit(HeaderLimit(head_bytes_max));
-  body_limit(boost::none);  // ours depends on the route
+template <bool kIsRequest>
+MessageParser<kIsRequest>::MessageParser(std::size_t head_bytes_max)
+    : head_bytes_max_(head_bytes_max) {
+  this->header_limit(HeaderLimit(head_bytes_max));
+  this->body_limit(boost::none);  // ours depends on the route
 }
+
+template <bool kIsRequest>
+std::optional<std::uint64_t> MessageParser<kIsRequest>::declared_length() const {
+  const boost::optional<std::uint64_t> length = this->content_length();
+  return length ? std::optional(*length) : std::nullopt;
+}
+
+// Beast holds its own header limit against each part of the head; `head_bytes_` holds it against
+// the whole.
+template <bool kIsRequest>
+std::size_t MessageParser<kIsRequest>::PutAll(std::string_view bytes, ParseError& error) {
+  std::size_t used = 0;
+  error = {};
+  const bool in_head = !this->is_header_done();
+  while (!this->is_done() && used < bytes.size()) {
+    const std::string_view rest = bytes.substr(used);
+    const std::size_t n = this->put(boost::asio::const_buffer(rest.data(), rest.size()), error);
+    used += n;
+    if (in_head) head_bytes_ += n;
+    if (in_head && head_bytes_ + (this->is_header_done() ? 0 : rest.size() - n) > head_bytes_max_)
+      error = HeadTooLarge();
+    if (error == http::error::need_more) {
+      error = {};
+      break;
+    }
+    if (error || (in_head && this->is_header_done())) break;
+  }
+  return used;
+}
+
+template class MessageParser<true>;
+template class MessageParser<false>;
+
+RequestParser::RequestParser(std::size_t head_bytes_max) : MessageParser(head_bytes_max) {}
 
 std::size_t RequestParser::Put(std::string_view bytes, ParseError& error) {
-  return PutAll(*this, bytes, head_bytes_max_, head_bytes_, error);
-}
-
-std::optional<std::uint64_t> RequestParser::declared_length() const {
-  return ToStd(content_length());
+  return PutAll(bytes, error);
 }
 
 void RequestParser::on_request_impl(Verb, View method, View target, int version, ParseError&) {
@@ -86,14 +90,10 @@ void RequestParser::on_request_impl(Verb, View method, View target, int version,
   }
 }
 
-void RequestParser::on_response_impl(int, View, int, ParseError&) {}
-
 void RequestParser::on_field_impl(Field, View name, View value, ParseError&) {
   if (is_header_done()) return;  // trailers mean nothing to us
   request_.headers.Add(ToStd(name), ToStd(value));
 }
-
-void RequestParser::on_header_impl(ParseError&) {}
 
 void RequestParser::on_body_init_impl(const boost::optional<std::uint64_t>& length,
                                       ParseError& error) {
@@ -118,29 +118,15 @@ void RequestParser::on_chunk_header_impl(std::uint64_t size, View, ParseError& e
   if (size > body_bytes_max_ - request_.body.size()) error = BodyTooLarge();
 }
 
-std::size_t RequestParser::on_chunk_body_impl(std::uint64_t, View body, ParseError& error) {
-  return on_body_impl(body, error);
-}
-
-void RequestParser::on_finish_impl(ParseError&) {}
-
 ResponseParser::ResponseParser(std::size_t head_bytes_max, bool no_body)
-    : head_bytes_max_(head_bytes_max) {
-  header_limit(HeaderLimit(head_bytes_max));
-  body_limit(boost::none);
+    : MessageParser(head_bytes_max) {
   skip(no_body);
 }
 
 std::size_t ResponseParser::Put(std::string_view bytes, std::string& piece, ParseError& error) {
   piece_ = &piece;
-  return PutAll(*this, bytes, head_bytes_max_, head_bytes_, error);
+  return PutAll(bytes, error);
 }
-
-std::optional<std::uint64_t> ResponseParser::declared_length() const {
-  return ToStd(content_length());
-}
-
-void ResponseParser::on_request_impl(Verb, View, View, int, ParseError&) {}
 
 void ResponseParser::on_response_impl(int code, View, int, ParseError&) {
   status_ = code;
@@ -150,22 +136,9 @@ void ResponseParser::on_field_impl(Field, View name, View value, ParseError&) {
   if (!is_header_done()) headers_.Add(ToStd(name), ToStd(value));
 }
 
-void ResponseParser::on_header_impl(ParseError&) {}
-
-void ResponseParser::on_body_init_impl(const boost::optional<std::uint64_t>&, ParseError&) {}
-
 std::size_t ResponseParser::on_body_impl(View body, ParseError&) {
   *piece_ += ToStd(body);
   return body.size();
 }
-
-void ResponseParser::on_chunk_header_impl(std::uint64_t, View, ParseError&) {}
-
-std::size_t ResponseParser::on_chunk_body_impl(std::uint64_t, View body, ParseError&) {
-  *piece_ += ToStd(body);
-  return body.size();
-}
-
-void ResponseParser::on_finish_impl(ParseError&) {}
 
 }  // namespace kvr::net

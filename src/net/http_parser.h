@@ -20,11 +20,47 @@ ParseError BodyTooLarge();
 // Ends a message whose head outgrew its limit.
 ParseError HeadTooLarge();
 
+// What requests and responses share: the limit of the head, and the callbacks that say nothing to
+// either, or only to the other.
+template <bool kIsRequest>
+class MessageParser : public boost::beast::http::basic_parser<kIsRequest> {
+ public:
+  // Of the body, once the head is there.
+  [[nodiscard]] std::optional<std::uint64_t> declared_length() const;
+
+ protected:
+  using Verb = boost::beast::http::verb;
+  using Field = boost::beast::http::field;
+  using View = boost::beast::string_view;
+
+  explicit MessageParser(std::size_t head_bytes_max);
+
+  // Parses until the message is done, the head is complete or the bytes are used up; returns how
+  // many were used.
+  std::size_t PutAll(std::string_view bytes, ParseError& error);
+
+  std::size_t on_body_impl(View body, ParseError& error) override = 0;
+
+ private:
+  void on_request_impl(Verb, View, View, int, ParseError&) override {}
+  void on_response_impl(int, View, int, ParseError&) override {}
+  void on_header_impl(ParseError&) override {}
+  void on_body_init_impl(const boost::optional<std::uint64_t>&, ParseError&) override {}
+  void on_chunk_header_impl(std::uint64_t, View, ParseError&) override {}
+  std::size_t on_chunk_body_impl(std::uint64_t, View body, ParseError& error) override {
+    return on_body_impl(body, error);
+  }
+  void on_finish_impl(ParseError&) override {}
+
+  const std::size_t head_bytes_max_;
+  std::size_t head_bytes_ = 0;
+};
+
 // Parses one request into an HttpRequest.
 //
 // Feed it contiguous bytes: Put consumes what it can. The body limit may be set once the head is
 // there, because it depends on the route.
-class RequestParser final : public boost::beast::http::basic_parser<true> {
+class RequestParser final : public MessageParser<true> {
  public:
   explicit RequestParser(std::size_t head_bytes_max);
 
@@ -36,33 +72,22 @@ class RequestParser final : public boost::beast::http::basic_parser<true> {
 
   [[nodiscard]] HttpRequest& request() { return request_; }
   [[nodiscard]] bool http11() const { return version_ >= 11; }
-  [[nodiscard]] std::optional<std::uint64_t> declared_length() const;
 
  private:
-  using Verb = boost::beast::http::verb;
-  using Field = boost::beast::http::field;
-  using View = boost::beast::string_view;
-
   void on_request_impl(Verb verb, View method, View target, int version,
                        ParseError& error) override;
-  void on_response_impl(int code, View reason, int version, ParseError& error) override;
   void on_field_impl(Field field, View name, View value, ParseError& error) override;
-  void on_header_impl(ParseError& error) override;
   void on_body_init_impl(const boost::optional<std::uint64_t>& length, ParseError& error) override;
   std::size_t on_body_impl(View body, ParseError& error) override;
   void on_chunk_header_impl(std::uint64_t size, View extensions, ParseError& error) override;
-  std::size_t on_chunk_body_impl(std::uint64_t left, View body, ParseError& error) override;
-  void on_finish_impl(ParseError& error) override;
 
-  const std::size_t head_bytes_max_;
-  std::size_t head_bytes_ = 0;
   std::size_t body_bytes_max_ = 0;
   int version_ = 11;
   HttpRequest request_;
 };
 
 // Parses one response; the body comes out in the pieces in which it is fed.
-class ResponseParser final : public boost::beast::http::basic_parser<false> {
+class ResponseParser final : public MessageParser<false> {
  public:
   // `no_body`: the answer to a HEAD request.
   ResponseParser(std::size_t head_bytes_max, bool no_body);
@@ -72,26 +97,12 @@ class ResponseParser final : public boost::beast::http::basic_parser<false> {
 
   [[nodiscard]] int status() const { return status_; }
   [[nodiscard]] const HttpHeaders& headers() const { return headers_; }
-  [[nodiscard]] std::optional<std::uint64_t> declared_length() const;
 
  private:
-  using Verb = boost::beast::http::verb;
-  using Field = boost::beast::http::field;
-  using View = boost::beast::string_view;
-
-  void on_request_impl(Verb verb, View method, View target, int version,
-                       ParseError& error) override;
   void on_response_impl(int code, View reason, int version, ParseError& error) override;
   void on_field_impl(Field field, View name, View value, ParseError& error) override;
-  void on_header_impl(ParseError& error) override;
-  void on_body_init_impl(const boost::optional<std::uint64_t>& length, ParseError& error) override;
   std::size_t on_body_impl(View body, ParseError& error) override;
-  void on_chunk_header_impl(std::uint64_t size, View extensions, ParseError& error) override;
-  std::size_t on_chunk_body_impl(std::uint64_t left, View body, ParseError& error) override;
-  void on_finish_impl(ParseError& error) override;
 
-  const std::size_t head_bytes_max_;
-  std::size_t head_bytes_ = 0;
   int status_ = 0;
   HttpHeaders headers_;
   std::string* piece_ = nullptr;
