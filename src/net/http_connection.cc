@@ -515,7 +515,7 @@ Task<Result<void>> HttpConnection::Send(Gather data) {
 Result<void> HttpConnection::AfterWrite(TimedSocket::ErrorCode error) {
   if (!error) return {};
   broken_ = true;
-  if (cancelled_ && !gone_) return Fail(ErrorCode::kCancelled, "the server is shutting down");
+  if (stopped()) return Fail(ErrorCode::kCancelled, "the server is shutting down");
   gone_ = true;
   if (error == asio::error::timed_out) {
     core_->metrics.write_timeout.Add();

@@ -88,6 +88,7 @@ class HttpConnection final : public HttpExchange,
   Task<Result<void>> EndStream() override;
   void Abort() override;
   bool answered() const override { return answer_ != Answer::kNone; }
+  bool stopped() const override { return cancelled_ && !gone_; }
 
  private:
   enum class Phase : std::uint8_t { kIdle, kReceiving, kHandling, kClosing };

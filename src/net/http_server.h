@@ -52,6 +52,8 @@ class HttpExchange {
   virtual void Abort() = 0;
 
   [[nodiscard]] virtual bool answered() const = 0;  // Respond or BeginStream was called
+  // Whether the handler is cancelled because the server stops, and not because the client is gone.
+  [[nodiscard]] virtual bool stopped() const = 0;
 };
 
 using HttpHandler = std::function<Task<void>(HttpExchange&)>;

@@ -35,7 +35,7 @@ DispatchFailure FromRouting(const Error& error, std::string_view model) {
 
 // What a request is told whose engines all failed; `error` is the last one's.
 DispatchFailure FromEngine(const Error& error) {
-  if (IsCancel(error)) return {openai::FromError(error), Outcome::kClientGone};
+  if (IsCancel(error)) return {openai::FromError(error), std::nullopt};
   if (error.code == ErrorCode::kTimeout) {
     return {openai::FromError({ErrorCode::kTimeout, "the engine did not answer in time"}),
             Outcome::kEngineTimeout};

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -25,7 +26,7 @@ struct Dispatched {
 
 struct DispatchFailure {
   openai::ApiError error;
-  Outcome outcome = Outcome::kNoEngine;
+  std::optional<Outcome> outcome;  // none: the request was cancelled
 };
 
 // A failure that is not the engine's doing: the client left, or the server stops.

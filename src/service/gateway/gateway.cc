@@ -137,7 +137,7 @@ void Gateway::AddRoutes(net::HttpServer& server) {
 }
 
 net::Task<void> Gateway::Complete(openai::Api api, net::HttpExchange& exchange) {
-  RequestRecord record(metrics_, api, parts_.clock);
+  RequestRecord record(metrics_, api, parts_.clock, exchange);
   const Slot slot(in_flight_, options_.in_flight_max);
   if (!slot.taken()) {
     record.EndAs(Outcome::kShed);
@@ -169,7 +169,7 @@ net::Task<void> Gateway::Serve(openai::Api api, net::HttpExchange& exchange,
   net::HttpRequest outgoing = RequestForEngine(incoming);
   auto answer = co_await dispatcher_.Send(route, outgoing, record);
   if (!answer) {
-    record.EndAs(answer.error().outcome);
+    if (answer.error().outcome) record.EndAs(*answer.error().outcome);
     co_await Refuse(exchange, answer.error().error);
     co_return;
   }

@@ -80,17 +80,20 @@ GatewayMetrics::GatewayMetrics(metrics::Registry& registry)
   }
 }
 
-RequestRecord::RequestRecord(GatewayMetrics& metrics, openai::Api api, const Clock& clock)
+RequestRecord::RequestRecord(GatewayMetrics& metrics, openai::Api api, const Clock& clock,
+                             const net::HttpExchange& exchange)
     : metrics_(metrics),
       api_(static_cast<std::size_t>(api)),
       clock_(clock),
+      exchange_(exchange),
       begin_(clock.Now()),
       stage_begin_(begin_) {
   metrics_.in_flight.Add(1);
 }
 
 RequestRecord::~RequestRecord() {
-  metrics_.requests[api_][static_cast<std::size_t>(outcome_)]->Add();
+  const Outcome cancelled = exchange_.stopped() ? Outcome::kShutdown : Outcome::kClientGone;
+  metrics_.requests[api_][static_cast<std::size_t>(outcome_.value_or(cancelled))]->Add();
   metrics_.duration[api_]->Observe(Seconds(clock_.Now() - begin_));
   // Last, so that whoever sees nothing in flight sees everything counted.
   metrics_.in_flight.Add(-1);

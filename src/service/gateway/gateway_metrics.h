@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "metrics/registry.h"
+#include "net/http_server.h"
 #include "openai/request.h"
 #include "openai/usage.h"
 #include "tokens/token_provider.h"
@@ -26,11 +27,12 @@ enum class Outcome : std::uint8_t {
   kEngineTimeout,  // 504
   kEngineAborted,  // the engine broke off in the middle of its answer
   kClientGone,     // the client went away, or took nothing for too long
+  kShutdown,       // we stopped and could not wait for it any longer
 };
-inline constexpr std::array<std::string_view, 9> kOutcomeNames = {
+inline constexpr std::array<std::string_view, 10> kOutcomeNames = {
     "ok",           "refused",       "shed",           "no_engine",
     "engine_error", "engine_failed", "engine_timeout", "engine_aborted",
-    "client_gone"};
+    "client_gone",  "shutdown"};
 
 // The parts of the time to the first byte. The names are the `stage` label.
 enum class Stage : std::uint8_t {
@@ -73,11 +75,13 @@ struct GatewayMetrics {
   metrics::Counter& stream_lines_malformed;
 };
 
-// One request in flight. Counts its outcome when destroyed: the one it was given, else that the
-// client went away, which is how a cancelled handler ends.
+// One request in flight. Counts its outcome when destroyed: the one it was given, else why its
+// handler was cancelled: the client went away, or the server stopped.
 class RequestRecord {
  public:
-  RequestRecord(GatewayMetrics& metrics, openai::Api api, const Clock& clock);
+  // All must outlive the record.
+  RequestRecord(GatewayMetrics& metrics, openai::Api api, const Clock& clock,
+                const net::HttpExchange& exchange);
   ~RequestRecord();
   RequestRecord(const RequestRecord&) = delete;
   RequestRecord& operator=(const RequestRecord&) = delete;
@@ -98,10 +102,11 @@ class RequestRecord {
   GatewayMetrics& metrics_;
   const std::size_t api_;
   const Clock& clock_;
+  const net::HttpExchange& exchange_;
   const Nanos begin_;
   Nanos stage_begin_;
   bool first_token_seen_ = false;
-  Outcome outcome_ = Outcome::kClientGone;
+  std::optional<Outcome> outcome_;
 };
 
 }  // namespace kvr::service

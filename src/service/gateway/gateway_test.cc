@@ -485,6 +485,31 @@ TEST(Gateway, AClientThatLeavesBeforeTheHead) {
   EXPECT_EQ(gateway.Series(Requests("chat", "client_gone")), 1);
 }
 
+TEST(Gateway, ARequestThatOurStopCutsOffIsNoClientsDoing) {
+  FakeEngine streams;
+  Script script = ChatStream(4);
+  script.gated = true;
+  streams.Play(script);
+  FakeEngine silent;
+  Script silence;
+  silence.answers = false;
+  silence.end = Script::End::kHang;
+  silent.Play(silence);
+  GatewayUnderTest gateway;
+  gateway.AddWorker(1, streams.url());
+  RawClient reader(gateway.port());
+  ASSERT_TRUE(reader.Send(Post(kChat, kMessages)));
+  reader.ReadUntil("\r\n\r\n");
+  gateway.AddWorker(2, silent.url());  // has no load yet, so it is next
+  RawClient waiter(gateway.port());
+  ASSERT_TRUE(waiter.Send(Post(kChat, kMessages)));
+  ASSERT_TRUE(Eventually([&] { return silent.received() == 1; }));
+  gateway.StopServer();
+  EXPECT_TRUE(gateway.IsIdle());
+  EXPECT_EQ(gateway.Series(Requests("chat", "shutdown")), 2);
+  EXPECT_EQ(gateway.Series(Requests("chat", "client_gone")), 0);
+}
+
 TEST(Gateway, PrefillIsDoneAtTheFirstOutput) {
   FakeEngine engine;
   Script script = ChatStream(2);

@@ -237,7 +237,7 @@ GatewayUnderTest::GatewayUnderTest(const GatewaySetup& setup)
 }
 
 GatewayUnderTest::~GatewayUnderTest() {
-  server_->Stop(Millis{0});
+  StopServer();
   runtime_.Stop();
 }
 

@@ -118,6 +118,8 @@ class GatewayUnderTest {
   void Hold(Rank rank, std::vector<TokenId> tokens);
 
   Answer Send(std::string_view path, std::string_view body, std::string_view headers = {}) const;
+  // Cancels what is under way.
+  void StopServer() { server_->Stop(Millis{0}); }
   [[nodiscard]] std::uint16_t port() const { return server_->port(); }
   [[nodiscard]] double Series(std::string_view name) const;
   // No booking, no request in flight.
