@@ -14,8 +14,7 @@ endmacro()
 # kvr_module(name SOURCES a.cc HEADERS a.h [LIBS pkg::pkg] [PRIVATE_LIBS pkg::pkg])
 #
 # Target kvr::name, linked to exactly the modules LAYERS gives it. A module that is not there yet is
-# skipped, so that the tree can grow from the bottom. `all_verify_interface_header_sets` compiles
-# each header alone.
+# skipped, so that the tree can grow from the bottom.
 function(kvr_module name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;LIBS;PRIVATE_LIBS")
   set(kind INTERFACE)
@@ -29,7 +28,6 @@ function(kvr_module name)
   target_include_directories(kvr_${name} ${scope} ${PROJECT_SOURCE_DIR}/src)
   target_sources(kvr_${name} ${scope}
     FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src FILES ${arg_HEADERS})
-  set_target_properties(kvr_${name} PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
   foreach(dep IN LISTS KVR_DEPS_${name})
     if(TARGET kvr_${dep})
       target_link_libraries(kvr_${name} ${scope} kvr::${dep})
