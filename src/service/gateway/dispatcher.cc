@@ -21,10 +21,7 @@ bool IsWorthAnother(int status) {
 DispatchFailure FromRouting(const Error& error, std::string_view model) {
   DispatchFailure failure{openai::FromError(error), Outcome::kRefused};
   if (error.code == ErrorCode::kNotFound) {
-    failure.error.code = "model_not_found";
-    failure.error.param = "model";
-    failure.error.message =
-        fmt::format("no worker serves the model `{}`; GET /v1/models lists what is served", model);
+    failure.error = UnknownModel(model);
   } else if (error.code == ErrorCode::kOverloaded) {
     failure.outcome = Outcome::kShed;
   } else if (failure.error.status >= 500) {
@@ -49,6 +46,13 @@ DispatchFailure FromEngine(const Error& error) {
 }
 
 }  // namespace
+
+openai::ApiError UnknownModel(std::string_view model) {
+  return {
+      404, "invalid_request_error", "model_not_found",
+      fmt::format("no worker serves the model `{}`; GET /v1/models lists what is served", model),
+      "model"};
+}
 
 net::Task<Result<Dispatched, DispatchFailure>> Dispatcher::Send(routing::RouteRequest route,
                                                                 net::HttpRequest& request,

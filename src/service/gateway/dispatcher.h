@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -28,6 +29,9 @@ struct DispatchFailure {
   openai::ApiError error;
   std::optional<Outcome> outcome;  // none: the request was cancelled
 };
+
+// The 404 for a model that nobody serves.
+openai::ApiError UnknownModel(std::string_view model);
 
 // A failure that is not the engine's doing: the client left, or the server stops.
 inline bool IsCancel(const Error& error) {

@@ -29,13 +29,6 @@ ApiError UnsupportedMedia() {
       {ErrorCode::kUnsupportedMedia, "the body must be JSON: send Content-Type: application/json"});
 }
 
-ApiError UnknownModel(std::string_view model) {
-  return {
-      404, "invalid_request_error", "model_not_found",
-      fmt::format("no worker serves the model `{}`; GET /v1/models lists what is served", model),
-      "model"};
-}
-
 ApiError TooManyRequests(std::size_t in_flight_max) {
   return openai::FromError(
       {ErrorCode::kOverloaded,
