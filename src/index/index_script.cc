@@ -166,9 +166,9 @@ std::map<Rank, std::vector<Depths>> ParseExpected(Cursor& in) {
     do {
       Depths one;
       std::size_t tier = 0;
-      do
+      do {
         one.blocks.at(tier++) = static_cast<std::uint32_t>(in.Number());
-      while (in.Eat("/"));
+      } while (in.Eat("/"));
       depths.push_back(one);
     } while (in.Eat("|"));
     in.Eat(",");

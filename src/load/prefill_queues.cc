@@ -44,9 +44,10 @@ void PrefillQueues::Remove(LoadSlot slot, std::uint32_t item, Nanos now) {
     queue.front_since = now;
   } else {
     items_[gone.before].after = gone.after;
-    if (queue.without_duration == 0)
+    if (queue.without_duration == 0) {
       queue.front_since =
           std::max(queue.front_since, std::min(queue.front_since + *gone.duration, now));
+    }
   }
   if (queue.back == item) {
     queue.back = gone.before;

@@ -180,12 +180,11 @@ class ZmqEventPublisher final : public EventPublisher {
   // One request a turn, as vLLM does; another one keeps the socket readable.
   void AnswerOne() {
     std::vector<zmq::message_t> request;
-    zmq::message_t part;
-    while (zmq_msg_recv(part.handle(), replay_.handle(), ZMQ_DONTWAIT) >= 0) {
-      const bool more = part.more();
+    for (bool more = true; more;) {
+      zmq::message_t part;
+      if (zmq_msg_recv(part.handle(), replay_.handle(), ZMQ_DONTWAIT) < 0) break;
+      more = part.more();
       request.push_back(std::move(part));
-      part.rebuild();
-      if (!more) break;
     }
     bool silent = false;
     {
@@ -193,7 +192,7 @@ class ZmqEventPublisher final : public EventPublisher {
       silent = silent_;
     }
     // [identity, "", start]; vLLM ignores anything else.
-    if (silent || request.size() != 3 || request[1].size() != 0 || request[2].size() != 8) return;
+    if (silent || request.size() != 3 || !request[1].empty() || request[2].size() != 8) return;
     std::uint64_t start = 0;
     for (std::size_t i = 0; i < 8; ++i)
       start = start << 8 | static_cast<const std::uint8_t*>(request[2].data())[i];

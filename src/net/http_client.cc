@@ -216,8 +216,9 @@ class Stream final : public HttpStream {
 Task<Result<void>> Stream::Exchange(std::string_view head, std::string_view body) {
   Gather data({head, body});
   SysError error;
-  if (!connection_->socket.TryWrite(data, error))
+  if (!connection_->socket.TryWrite(data, error)) {
     error = co_await connection_->socket.Drain(data, read_timeout_);
+  }
   if (error == asio::error::timed_out || error == asio::error::operation_aborted)
     co_return Break(error);
   // A peer that refuses early may have answered before it stopped reading, so look even after an

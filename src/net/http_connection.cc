@@ -158,10 +158,13 @@ Task<HttpConnection::Fill> HttpConnection::FillMore(TimePoint deadline) {
 
 Task<void> HttpConnection::Serve() {
   Next next = Next::kRequest;
-  while (next == Next::kRequest)
+  while (next == Next::kRequest) {
     next = co_await ServeOne();
+  }
   phase_ = Phase::kClosing;
-  if (next == Next::kLinger) co_await Linger();
+  if (next == Next::kLinger) {
+    co_await Linger();
+  }
   socket_.Close();
 }
 
@@ -172,7 +175,9 @@ Task<void> HttpConnection::TurnAway() {
   HttpResponse response = core_->write_error(503, CodeName(ErrorCode::kOverloaded), message);
   response.headers.Set("Retry-After", "1");
   (void)co_await Respond(std::move(response));
-  if (!broken_) co_await Linger();
+  if (!broken_) {
+    co_await Linger();
+  }
   socket_.Close();
 }
 
@@ -213,7 +218,9 @@ Task<HttpConnection::Next> HttpConnection::ServeOne() {
 // Waits for the first byte of a request. Empty lines before it are skipped, as RFC 9112 §2.2 asks.
 Task<HttpConnection::Fill> HttpConnection::AwaitRequest() {
   // A client that sends many requests at once takes turns with the others of this thread.
-  if (!in_.empty()) co_await asio::post(asio::use_awaitable);
+  if (!in_.empty()) {
+    co_await asio::post(asio::use_awaitable);
+  }
   const TimePoint deadline = After(core_->options.idle_timeout);
   while (true) {
     const std::string_view bytes = in_.view();
@@ -332,7 +339,9 @@ Task<HttpConnection::Next> HttpConnection::Dispatch(const HttpRoute& route) {
   if (ended_) gone_ = true;  // left between the last byte of the request and now
   if (!reading_) in_.Shrink();
   StartRead();
-  if (!gone_) co_await RunHandler(route);
+  if (!gone_) {
+    co_await RunHandler(route);
+  }
   phase_ = Phase::kReceiving;
   if (route.seconds != nullptr)
     route.seconds->Observe(std::chrono::duration<double>(Clock::now() - start).count());

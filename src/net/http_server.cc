@@ -142,7 +142,9 @@ Task<void> HttpServer::Impl::Accept() {
       continue;
     }
     core->metrics.accept_errors.Add();
-    if (OutOfResources(error)) co_await Sleep(kAcceptPause);
+    if (OutOfResources(error)) {
+      co_await Sleep(kAcceptPause);
+    }
   }
 }
 

@@ -160,8 +160,9 @@ void RawServer::Close() {
 
 Task<void> Gate::Pass() {
   ++waiting_;
-  while (!open_)
+  while (!open_) {
     co_await signal_.Wait();
+  }
 }
 
 void Gate::Open() {

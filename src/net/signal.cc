@@ -29,8 +29,8 @@ Task<bool> Sleep(Nanos duration) {
 // side therefore unlinks itself.
 struct Signal::Impl {
   struct Waiter {
-    Waiter(Impl& signal, asio::any_io_executor executor, TimePoint deadline)
-        : owner(&signal), timer(std::move(executor), deadline) {
+    Waiter(Impl& signal, const asio::any_io_executor& executor, TimePoint deadline)
+        : owner(&signal), timer(executor, deadline) {
       owner->waiters.push_back(this);
     }
     ~Waiter() {

@@ -23,7 +23,7 @@ class Gather {
  public:
   static constexpr std::size_t kPieces = 3;
 
-  explicit Gather(std::initializer_list<std::string_view> pieces);
+  Gather(std::initializer_list<std::string_view> pieces);
   [[nodiscard]] bool empty() const { return first_ == kPieces; }
   [[nodiscard]] std::span<const boost::asio::const_buffer> left() const {
     return std::span(pieces_).subspan(first_);

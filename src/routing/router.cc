@@ -57,11 +57,11 @@ Result<void> RouterOptions::Validate() const {
 class Router::Impl {
  public:
   Impl(const fleet::Catalog& catalog, const index::IndexSet& indexes, const Clock& clock,
-       metrics::Registry& registry, RouterOptions options)
+       metrics::Registry& registry, const RouterOptions& options)
       : catalog_(catalog),
         indexes_(indexes),
         clock_(clock),
-        options_(std::move(options)),
+        options_(options),
         counters_(registry),
         collector_(registry.AddCollector([this](metrics::SampleSink& sink) { Collect(sink); })) {
     KVR_CHECK(options_.Validate());
@@ -215,8 +215,8 @@ class Router::Impl {
 };
 
 Router::Router(const fleet::Catalog& catalog, const index::IndexSet& indexes, const Clock& clock,
-               metrics::Registry& registry, RouterOptions options)
-    : impl_(std::make_unique<Impl>(catalog, indexes, clock, registry, std::move(options))) {}
+               metrics::Registry& registry, const RouterOptions& options)
+    : impl_(std::make_unique<Impl>(catalog, indexes, clock, registry, options)) {}
 
 Router::~Router() = default;
 

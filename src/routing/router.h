@@ -149,7 +149,7 @@ class Router {
  public:
   // `options` is valid.
   Router(const fleet::Catalog& catalog, const index::IndexSet& indexes, const Clock& clock,
-         metrics::Registry& registry, RouterOptions options);
+         metrics::Registry& registry, const RouterOptions& options);
   ~Router();
   Router(const Router&) = delete;
   Router& operator=(const Router&) = delete;

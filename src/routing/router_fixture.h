@@ -23,8 +23,8 @@ class RouterFixture {
  public:
   static constexpr std::uint32_t kBlockSize = 16;
 
-  explicit RouterFixture(RouterOptions options = {})
-      : router(catalog, indexes, clock, registry, std::move(options)) {}
+  explicit RouterFixture(const RouterOptions& options = {})
+      : router(catalog, indexes, clock, registry, options) {}
 
   static Partition ThePartition() { return {"m", "default"}; }
 

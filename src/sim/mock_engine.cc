@@ -15,8 +15,9 @@ Generation::~Generation() {
 }
 
 net::Task<void> Generation::Changed() {
-  while (!std::exchange(changed_, false))
+  while (!std::exchange(changed_, false)) {
     co_await signal_.Wait();
+  }
 }
 
 std::vector<TokenId> Generation::TakeTokens() {
@@ -47,8 +48,9 @@ void MockEngine::Stop() {
   runtime_.RunBlocking([this]() -> net::Task<void> {
     stopping_ = true;
     wake_.Notify();
-    while (running_)
+    while (running_) {
       co_await ended_.Wait();
+    }
   });
 }
 

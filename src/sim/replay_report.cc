@@ -34,9 +34,9 @@ using Table = std::vector<Column>;
 
 // Two tables, so that a terminal of ordinary width can show them.
 const std::vector<Table>& Tables() {
-  static const Column kPolicy = {"policy", [](const ArmResult& a) { return a.name; }};
+  static const Column policy = {"policy", [](const ArmResult& a) { return a.name; }};
   static const std::vector<Table> tables = {
-      {kPolicy,
+      {policy,
        {"requests", [](const ArmResult& a) { return fmt::format("{}", a.requests); }},
        {"errors", [](const ArmResult& a) { return fmt::format("{}", a.errors); }},
        {"cached", [](const ArmResult& a) { return Percent(a.CachedRatio()); }},
@@ -46,7 +46,7 @@ const std::vector<Table>& Tables() {
        {"p50", [](const ArmResult& a) { return Ms(a.ttft.p50); }},
        {"p90", [](const ArmResult& a) { return Ms(a.ttft.p90); }},
        {"p99", [](const ArmResult& a) { return Ms(a.ttft.p99); }}},
-      {kPolicy,
+      {policy,
        {"TPOT mean", [](const ArmResult& a) { return TokenMs(a.tpot.mean); }},
        {"p50", [](const ArmResult& a) { return TokenMs(a.tpot.p50); }},
        {"p90", [](const ArmResult& a) { return TokenMs(a.tpot.p90); }},

@@ -229,8 +229,9 @@ std::string ToSvg(const std::string& title, const std::vector<LineChart>& charts
   fmt::format_to(std::back_inserter(out), "<text x=\"14\" y=\"24\" class=\"t\">{}</text>\n",
                  EscapeMarkup(title));
   for (std::size_t i = 0; i < charts.size(); ++i) {
+    const std::size_t row = i / columns;
     const double left = kCellWidth * static_cast<double>(i % columns);
-    const double top = kTitleHeight + kCellHeight * static_cast<double>(i / columns);
+    const double top = kTitleHeight + kCellHeight * static_cast<double>(row);
     Plot(charts[i], Box{left + 62, top + 30, 250, 160}).Draw(out);
   }
   out += "</svg>\n";

@@ -61,12 +61,13 @@ void AppendTokenText(std::string& out, TokenId token) {
 
 std::string RenderChat(std::span<const ChatMessage> messages, bool add_generation_prompt) {
   std::string text;
-  for (const ChatMessage& message : messages)
+  for (const ChatMessage& message : messages) {
     text.append("<|")
         .append(message.role)
         .append("|> ")
         .append(message.content)
         .append(" <|end|> ");
+  }
   if (add_generation_prompt) text.append("<|assistant|>");
   return text;
 }

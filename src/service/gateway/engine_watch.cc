@@ -55,8 +55,9 @@ net::Task<void> EngineWatch::Run() {
     const bool slept = co_await net::Sleep(options_.probe_first);
     if (!slept) co_return;
     const std::vector<WorkerId> due = Due();
-    for (const WorkerId id : due)
+    for (const WorkerId id : due) {
       co_await Probe(id);
+    }
   }
 }
 

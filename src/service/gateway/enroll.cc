@@ -39,7 +39,7 @@ Result<void> Enroll(fleet::WorkerSpec spec, bool share_stream, fleet::Catalog& c
   KVR_TRY_VOID(catalog.Add(std::move(spec)));
   const auto fleet = catalog.snapshot();
   const fleet::Worker* worker = fleet->Find(id);
-  const auto followed = Follow(*worker, share_stream, index, ingest);
+  auto followed = Follow(*worker, share_stream, index, ingest);
   if (!followed) {
     for (const auto& entry : worker->ranks)
       ingest.Remove(entry.rank);
