@@ -170,6 +170,7 @@ requires std::is_enum_v<E> Option& OptionTable::Bind(
     std::string section, std::string key, E* field, std::string help,
     std::vector<std::pair<std::string_view, E>> names) {
   std::vector<std::string_view> texts;
+  texts.reserve(names.size());
   for (const auto& [text, value] : names)
     texts.push_back(text);
   std::string type = internal::NamesText(texts);
