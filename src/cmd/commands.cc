@@ -1,3 +1,4 @@
+#include "cmd/capture_command.h"
 #include "cmd/command.h"
 #include "cmd/decode_command.h"
 #include "cmd/gateway_command.h"
@@ -10,8 +11,8 @@ namespace kvr::cmd {
 
 const std::vector<const Command*>& Commands() {
   static const std::vector<const Command*> commands = {
-      &kGatewayCommand, &kIndexerCommand, &kMockCommand,
-      &kReplayCommand,  &kDecodeCommand,  &kHashCommand,
+      &kGatewayCommand, &kIndexerCommand, &kMockCommand, &kReplayCommand,
+      &kDecodeCommand,  &kCaptureCommand, &kHashCommand,
   };
   return commands;
 }

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
-#include <limits>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -18,10 +20,11 @@
 #include "base/hex.h"
 #include "base/json_writer.h"
 #include "base/result.h"
+#include "cmd/decode_json.h"
+#include "cmd/decode_text.h"
 #include "cmd/parse_words.h"
-#include "placement/block_keys.h"
 #include "placement/event_translator.h"
-#include "wire/medium.h"
+#include "wire/capture_file.h"
 
 namespace kvr::cmd {
 namespace {
@@ -95,189 +98,205 @@ Result<void> ReadFrame(std::string_view line, simdjson::dom::parser& parser, Fra
   return {};
 }
 
-void Optional(JsonWriter& json, std::string_view key, std::string_view text) {
-  json.Key(key);
-  if (text.empty()) {
-    json.Null();
-  } else {
-    json.Value(text);
-  }
-}
-
-template <typename T>
-void Optional(JsonWriter& json, std::string_view key, const std::optional<T>& value) {
-  json.Key(key);
-  if (value) {
-    json.Value(*value);
-  } else {
-    json.Null();
-  }
-}
-
-template <typename Items, typename Number>
-void Numbers(JsonWriter& json, std::string_view key, const Items& items, Number number) {
-  json.Key(key);
-  json.BeginArray();
-  for (const auto& item : items)
-    json.Value(number(item));
-  json.EndArray();
-}
-
-void WriteTier(JsonWriter& json, const wire::EngineEvent& event) {
-  const auto tier = wire::TierFromMedium(event.medium);
-  Optional(json, "tier", tier ? TierName(*tier) : std::string_view());
-  Optional(json, "medium", event.medium);
-}
-
-void WriteStored(JsonWriter& json, const wire::EventBatch& batch, const wire::EngineEvent& event,
-                 const PlacementEvent* placed) {
-  WriteTier(json, event);
-  Numbers(json, "block_hashes", batch.HashesOf(event), [](EngineHash hash) { return Raw(hash); });
-  Optional(json, "parent",
-           event.parent ? std::optional(Raw(*event.parent)) : std::optional<std::uint64_t>());
-  json.Field("block_size", event.block_size);
-  json.Field("tokens", event.tokens.count);
-  json.Field("eagle", event.eagle);
-  Optional(json, "lora", event.lora_name);
-  Optional(json, "salt", placement::SaltOf(batch, event));
-  Optional(json, "group", event.group);
-  Optional(json, "kind", event.kind_name);
-  Optional(json, "locality", event.locality_name);
-  Optional(json, "ownership", event.ownership_name);
-  json.Field("eligible", placed != nullptr && placed->eligible);
-  const bool hashed = placed != nullptr && !placed->hash_only;
-  Numbers(json, "local_hashes", hashed ? placed->blocks : std::span<const PlacedBlock>(),
-          [](const PlacedBlock& block) { return Raw(block.local); });
-}
-
-void WriteEvent(JsonWriter& json, const wire::EventBatch& batch, const wire::EngineEvent& event,
-                const PlacementEvent* placed) {
-  json.BeginObject();
-  json.Field("index", event.index);
-  json.Field("type", wire::EventTypeName(event.type));
-  if (event.type == wire::EventType::kStored) {
-    WriteStored(json, batch, event, placed);
-  } else if (event.type == wire::EventType::kRemoved) {
-    WriteTier(json, event);
-    Numbers(json, "block_hashes", batch.HashesOf(event), [](EngineHash hash) { return Raw(hash); });
-    Optional(json, "group", event.group);
-  }
-  json.EndObject();
-}
-
-std::optional<PlacementKind> KindOf(wire::EventType type) {
-  switch (type) {
-    case wire::EventType::kStored:
-      return PlacementKind::kStored;
-    case wire::EventType::kRemoved:
-      return PlacementKind::kRemoved;
-    case wire::EventType::kCleared:
-      return PlacementKind::kCleared;
-    case wire::EventType::kIgnored:
-      break;
-  }
-  return std::nullopt;
-}
-
-void WriteBatch(JsonWriter& json, const wire::EventBatch& batch,
-                const placement::PlacementBatch& placed) {
-  json.Field("ts", batch.ts);
-  Optional(json, "dp_rank", batch.dp_rank);
-  json.Key("events");
-  json.BeginArray();
-  std::size_t next = 0;  // placed events come in the order of the decoded ones
-  for (const wire::EngineEvent& event : batch.events) {
-    while (next < placed.events.size() && placed.event_index[next] < event.index)
-      ++next;
-    const bool found = next < placed.events.size() && placed.event_index[next] == event.index &&
-                       KindOf(event.type) == placed.events[next].kind;
-    WriteEvent(json, batch, event, found ? &placed.events[next] : nullptr);
-    if (found) ++next;
-  }
-  json.EndArray();
-  json.Key("dropped");
-  json.BeginArray();
-  for (const placement::DroppedEvent& dropped : placed.dropped) {
-    json.BeginObject();
-    json.Field("index", dropped.index);
-    json.Field("reason", placement::DropReasonName(dropped.reason));
-    if (dropped.reason == placement::DropReason::kDecodeError) {
-      json.Field("detail", wire::DecodeErrcName(dropped.error.code));
-      json.Field("offset", dropped.error.offset);
-    }
-    json.EndObject();
-  }
-  json.EndArray();
-}
-
-// Decodes lines one by one, each on its own unless it is one stream.
-class Decoder {
+// Prints one answer a payload: a JSON line, or with `explain` a paragraph.
+class Printer {
  public:
-  Decoder(const placement::TranslatorOptions& options, bool stream)
-      : translator_(options), stream_(stream) {}
+  explicit Printer(bool explain) : explain_(explain) {}
 
-  // The JSON answer to one line.
-  std::string Answer(std::string_view line, bool cut) {
-    std::string out;
-    JsonWriter json(out);
-    json.BeginObject();
-    Frame frame;
-    auto read = cut ? Fail(ErrorCode::kTooLarge, "the line is too long to be a frame")
-                    : ReadFrame(line, parser_, frame);
-    if (frame.name) json.Field("name", *frame.name);
-    if (!read) {
-      WriteError(json, read.error().message);
-    } else {
-      WriteFrame(json, frame);
+  // The answer to one payload. `head` writes what is known of it beside the payload: JSON fields,
+  // or the words behind `title`.
+  template <typename Head>
+  void Payload(std::span<const std::byte> payload, placement::EventTranslator& translator,
+               std::string_view title, Head head) {
+    const auto done = translator.Translate(payload, batch_);
+    if (!done) {
+      Error(title, head,
+            fmt::format("no event batch: {} at byte {} of {}",
+                        wire::DecodeErrcName(done.error().code), done.error().offset,
+                        payload.size()));
+      return;
     }
+    if (explain_) {
+      const std::string rank =
+          batch_.dp_rank ? fmt::format("rank {}", *batch_.dp_rank) : "no rank named";
+      const std::size_t events =
+          translator.decoded().events.size() + translator.decoded().bad.size();
+      fmt::format_to(std::back_inserter(out_), "{}: {} bytes, {}, ts {}, {} event{}\n", title,
+                     payload.size(), rank, batch_.ts, events, events == 1 ? "" : "s");
+      ExplainBatch(translator.decoded(), batch_, translator.options().block_size, salts_, out_);
+      return;
+    }
+    JsonWriter json(out_);
+    json.BeginObject();
+    head(json);
+    json.Field("ok", true);
+    WriteBatch(json, translator.decoded(), batch_, salts_);
     json.EndObject();
-    return out;
+    out_ += '\n';
+  }
+
+  // The answer to what is no payload.
+  template <typename Head>
+  void Error(std::string_view title, Head head, std::string_view message) {
+    if (explain_) {
+      fmt::format_to(std::back_inserter(out_), "{}: dropped whole: {}\n", title, message);
+      return;
+    }
+    JsonWriter json(out_);
+    json.BeginObject();
+    head(json);
+    json.Field("ok", false);
+    json.Field("error", message);
+    json.EndObject();
+    out_ += '\n';
+  }
+
+  [[nodiscard]] bool explain() const { return explain_; }
+  // A line between answers; only where people read.
+  void Remark(std::string_view text) {
+    if (explain_) fmt::format_to(std::back_inserter(out_), "{}\n", text);
+  }
+
+  // False when standard output takes no more.
+  bool Flush() {
+    const bool good = std::fwrite(out_.data(), 1, out_.size(), stdout) == out_.size();
+    out_.clear();
+    return good;
   }
 
  private:
-  static void WriteError(JsonWriter& json, std::string_view message) {
-    json.Field("ok", false);
-    json.Field("error", message);
-  }
-
-  void WriteFrame(JsonWriter& json, const Frame& frame) {
-    if (!stream_) translator_.Reset();
-    const auto done = translator_.Translate(frame.payload, batch_);
-    if (!done) {
-      WriteError(json, fmt::format("no event batch: {} at byte {} of {}",
-                                   wire::DecodeErrcName(done.error().code), done.error().offset,
-                                   frame.payload.size()));
-      return;
-    }
-    json.Field("ok", true);
-    WriteBatch(json, translator_.decoded(), batch_);
-  }
-
-  placement::EventTranslator translator_;
-  const bool stream_;
-  simdjson::dom::parser parser_;
+  const bool explain_;
+  SaltNames salts_;
   placement::PlacementBatch batch_;
+  std::string out_;
 };
 
-struct FileCloser {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
+int CannotRead(std::string_view what) {
+  std::fprintf(stderr, "%s: cannot read %s\n", kName.data(), std::string(what).c_str());
+  return 1;
+}
 
-int DecodeAll(std::FILE* in, std::string_view what, Decoder& decoder) {
+// Each line is decoded on its own unless all are one stream.
+int DecodeLines(std::FILE* in, std::string_view what, const placement::TranslatorOptions& options,
+                bool stream, Printer& printer) {
+  placement::EventTranslator translator(options);
+  simdjson::dom::parser parser;
   const auto reader = std::make_unique<LineReader>(in);
   std::string line;
   bool cut = false;
+  std::size_t count = 0;
   while (reader->Next(line, cut)) {
-    const std::string_view frame = Trimmed(line);
-    if (frame.empty()) continue;
-    const std::string answer = decoder.Answer(frame, cut) + '\n';
-    if (std::fwrite(answer.data(), 1, answer.size(), stdout) != answer.size()) return 1;
+    const std::string_view text = Trimmed(line);
+    if (text.empty()) continue;
+    Frame frame;
+    const auto read = cut ? Fail(ErrorCode::kTooLarge, "the line is too long to be a frame")
+                          : ReadFrame(text, parser, frame);
+    const auto head = [&frame](JsonWriter& json) {
+      if (frame.name) json.Field("name", *frame.name);
+    };
+    const std::string title =
+        fmt::format("frame {}{}{}", ++count, frame.name ? " " : "", frame.name.value_or(""));
+    if (!stream) translator.Reset();
+    if (read) {
+      printer.Payload(frame.payload, translator, title, head);
+    } else {
+      printer.Error(title, head, read.error().message);
+    }
+    if (!printer.Flush()) return 1;
   }
-  if (std::ferror(in) != 0) {
-    std::fprintf(stderr, "%s: cannot read %s\n", kName.data(), std::string(what).c_str());
+  return std::ferror(in) != 0 ? CannotRead(what) : 0;
+}
+
+// One recorded stream: what its messages taught, and where it is.
+struct RecordedStream {
+  explicit RecordedStream(const placement::TranslatorOptions& options) : translator(options) {}
+
+  placement::EventTranslator translator;
+  std::optional<std::uint64_t> newest;
+
+  // What the number says about the messages before; empty when it goes on.
+  std::string Follow(std::uint64_t sequence) {
+    const auto before = newest;
+    newest = sequence;
+    if (!before || sequence == *before + 1) return {};
+    if (sequence > *before + 1) {
+      translator.ForgetCounts();
+      return fmt::format("gap: messages {} to {} are missing", *before + 1, sequence - 1);
+    }
+    translator.Reset();
+    return fmt::format("restart: number {} after {}; what came before is forgotten", sequence,
+                       *before);
+  }
+};
+
+std::uint64_t BigEndian(std::span<const std::byte> bytes) {
+  std::uint64_t value = 0;
+  for (const std::byte byte : bytes)
+    value = value << 8 | std::to_integer<std::uint64_t>(byte);
+  return value;
+}
+
+void PrintMessage(const wire::CaptureMessage& message, Nanos first, RecordedStream& stream,
+                  Printer& printer) {
+  const bool numbered = message.frames.size() == 3 && message.frames[1].size() == 8;
+  const std::uint64_t sequence = numbered ? BigEndian(message.frames[1]) : 0;
+  std::string note;
+  if (numbered) note = stream.Follow(sequence);
+  const double after = std::chrono::duration<double>(message.received - first).count();
+  const auto head = [&](JsonWriter& json) {
+    json.Field("source", message.source);
+    if (numbered) json.Field("sequence", sequence);
+    json.Field("received", std::chrono::duration<double>(message.received).count());
+    if (!note.empty()) json.Field("note", note);
+  };
+  const std::string title =
+      numbered
+          ? fmt::format("source {}, message {}, after {:.3f} s", message.source, sequence, after)
+          : fmt::format("source {}, after {:.3f} s", message.source, after);
+  if (!note.empty()) printer.Remark(note);
+  if (!numbered) {
+    printer.Error(title, head,
+                  fmt::format("{} frames instead of a topic, a sequence number of 8 bytes and a "
+                              "payload",
+                              message.frames.size()));
+    return;
+  }
+  printer.Payload(message.frames[2], stream.translator, title, head);
+}
+
+int DecodeCapture(wire::FilePtr file, const std::string& path,
+                  const placement::TranslatorOptions& options, Printer& printer) {
+  auto reader = wire::CaptureReader::Open(std::move(file), {});
+  if (!reader) {
+    std::fprintf(stderr, "%s: `%s`: %s\n", kName.data(), path.c_str(),
+                 reader.error().message.c_str());
     return 1;
   }
-  return 0;
+  std::vector<RecordedStream> streams;
+  std::optional<Nanos> first;
+  wire::CaptureMessage message;
+  while (reader->Next(message)) {
+    if (!first) first = message.received;
+    while (streams.size() < reader->sources().size()) {
+      const wire::CaptureSource& source = reader->sources()[streams.size()];
+      printer.Remark(fmt::format("source {}: {}{}{}", streams.size(), source.endpoint,
+                                 source.topic.empty() ? "" : ", topic ", source.topic));
+      streams.emplace_back(options);
+    }
+    PrintMessage(message, *first, streams[message.source], printer);
+    if (!printer.Flush()) return 1;
+  }
+  if (reader->damage().empty()) return 0;
+  std::fprintf(stderr, "%s: `%s` was read up to here: %s%s\n", kName.data(), path.c_str(),
+               reader->damage().c_str(), reader->torn() ? ", as when recording was cut off" : "");
+  return reader->torn() ? 0 : 1;
+}
+
+bool StartsLikeACapture(std::FILE* file) {
+  std::array<char, wire::kCaptureMagic.size()> start{};
+  const std::size_t read = std::fread(start.data(), 1, start.size(), file);
+  std::rewind(file);
+  return std::string_view(start.data(), read) == wire::kCaptureMagic;
 }
 
 int Run(const std::vector<std::string>& argv) {
@@ -285,17 +304,22 @@ int Run(const std::vector<std::string>& argv) {
   std::string engine;
   std::string block_size_word;
   bool stream = false;
+  bool explain = false;
   CLI::App app(
       "Prints what payload frames of engines say, one JSON line a frame. Frames come as hex, one a "
-      "line, or as JSON lines with a field `hex`.",
+      "line, as JSON lines with a field `hex`, or from a file of `kvroute capture`.",
       std::string(kName));
-  app.add_option("--file", file, "Read frames from this file instead of standard input");
+  app.add_option("--file", file,
+                 "Read frames, or a capture, from this file instead of standard input");
   app.add_option("--block-size", block_size_word,
                  "Tokens per block, as registered; without it each event's own counts");
   app.add_option("--engine", engine,
                  "The engine, as registered. The bytes alone decide how they are read");
   app.add_flag("--stream", stream,
-               "The frames are one stream in order: salts, groups and copies carry over");
+               "The frames are one stream in order: salts, groups and copies carry over. What a "
+               "capture recorded from one source always is");
+  app.add_flag("--explain", explain,
+               "Say in words what becomes of each event, and why, instead of printing JSON");
   if (const auto code = ParseWords(app, argv)) return *code;
 
   placement::TranslatorOptions options;
@@ -308,15 +332,18 @@ int Run(const std::vector<std::string>& argv) {
                                            block_size_word));
     }
   }
-  Decoder decoder(options, stream);
-  if (file.empty()) return DecodeAll(stdin, "standard input", decoder);
-  const std::unique_ptr<std::FILE, FileCloser> opened(std::fopen(file.c_str(), "rb"));
+  Printer printer(explain);
+  if (file.empty()) return DecodeLines(stdin, "standard input", options, stream, printer);
+  wire::FilePtr opened(std::fopen(file.c_str(), "rb"));
   if (opened == nullptr) {
-    std::fprintf(stderr, "%s: cannot open `%s`; name a file of hex or JSON lines\n", kName.data(),
-                 file.c_str());
+    std::fprintf(stderr, "%s: cannot open `%s`; name a file of hex or JSON lines, or a capture\n",
+                 kName.data(), file.c_str());
     return 1;
   }
-  return DecodeAll(opened.get(), file, decoder);
+  if (StartsLikeACapture(opened.get())) {
+    return DecodeCapture(std::move(opened), file, options, printer);
+  }
+  return DecodeLines(opened.get(), file, options, stream, printer);
 }
 
 }  // namespace

@@ -122,6 +122,12 @@ void BindIngest(GatewayConfig& config, config::OptionTable& table) {
           "else matches it, or ignore them",
           {{"fold", placement::UnmappedKeys::kFold}, {"ignore", placement::UnmappedKeys::kIgnore}})
       .Flag("--unmapped-keys");
+  table
+      .Bind("ingest", "keep_rejected_bytes", &config.ingest.rejected_bytes_kept,
+            "Of each undecodable event this many first bytes are shown by /workers/{id}/rejected; "
+            "they may hold tokens and cache salts",
+            std::size_t{0}, fleet::RejectedEvent::kBytesMax)
+      .Flag("--keep-rejected-bytes");
   table.Bind("index", "blocks_max", &config.index.blocks_max, "Distinct blocks of a model");
 }
 

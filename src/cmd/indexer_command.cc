@@ -118,6 +118,12 @@ void Bind(config::OptionTable& table, IndexerOptions& o) {
           "else matches it, or ignore them",
           {{"fold", placement::UnmappedKeys::kFold}, {"ignore", placement::UnmappedKeys::kIgnore}})
       .Flag("--unmapped-keys");
+  table
+      .Bind("ingest", "keep_rejected_bytes", &o.ingest.rejected_bytes_kept,
+            "Of each undecodable event this many first bytes are shown by /workers/{id}/rejected; "
+            "they may hold tokens and cache salts",
+            std::size_t{0}, fleet::RejectedEvent::kBytesMax)
+      .Flag("--keep-rejected-bytes");
   table.Bind("index", "blocks_max", &o.index.blocks_max, "Distinct blocks per partition");
   table.Bind("index", "ranks_max", &o.index.ranks_max, "Ranks per partition");
   table.Bind("index", "pending_blocks_max", &o.index.pending_blocks_max,

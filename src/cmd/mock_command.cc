@@ -15,6 +15,7 @@
 
 #include "base/json_writer.h"
 #include "cmd/parse_words.h"
+#include "cmd/replay_capture.h"
 #include "cmd/server_main.h"
 #include "net/io_runtime.h"
 #include "sim/mock_server.h"
@@ -147,6 +148,7 @@ struct Words {
   std::string decode = "linear";
   std::string preemption = "last";
   std::string replay_layout;
+  std::string capture;
   bool no_prefix_caching = false;
   bool no_chunked_prefill = false;
   bool no_replay = false;
@@ -256,6 +258,9 @@ void AddEventOptions(CLI::App& app, MockArgs& args, Words& words) {
   app.add_option("--replay-messages", engine.replay_messages_max, "Messages kept for replay")
       ->capture_default_str();
   app.add_option("--topic", engine.topic, "Topic of the event messages");
+  app.add_option("--replay-capture", words.capture,
+                 "Instead of engines, publish this file of `kvroute capture` with its spacing, "
+                 "divided by --speedup");
 }
 
 void Interpret(const Words& words, MockArgs& args) {
@@ -273,6 +278,20 @@ void Interpret(const Words& words, MockArgs& args) {
   if (words.replay_layout == "topic") engine.replay_layout = net::ReplayLayout::kTopicSeqPayload;
 }
 
+ReplayCaptureArgs CaptureArgs(const MockArgs& args, const Words& words) {
+  const auto& engine = args.server.engine;
+  ReplayCaptureArgs capture;
+  capture.file = words.capture;
+  capture.speedup = engine.core.time.speedup;
+  capture.address = engine.address;
+  capture.events_port = engine.events_port;
+  capture.replay_port = engine.replay_port;
+  capture.replay = engine.replay;
+  capture.layout = engine.replay_layout;
+  capture.replay_messages_max = engine.replay_messages_max;
+  return capture;
+}
+
 int Run(const std::vector<std::string>& argv) {
   MockArgs args;
   Words words;
@@ -287,6 +306,12 @@ int Run(const std::vector<std::string>& argv) {
   AddEventOptions(app, args, words);
   if (const auto code = ParseWords(app, argv)) return *code;
   Interpret(words, args);
+  if (!words.capture.empty()) {
+    if (!(args.server.engine.core.time.speedup > 0)) {
+      return UsageError(kName, "--speedup must be above 0");
+    }
+    return ReplayCapture(CaptureArgs(args, words));
+  }
   if (const auto ports = CheckPorts(args); !ports) return UsageError(kName, ports.error().message);
   return Serve(args);
 }

@@ -1,5 +1,6 @@
 #include "cmd/server_main.h"
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 
@@ -48,6 +49,17 @@ int StopSignals::Wait() {
   KVR_CHECK(sigwait(&set, &signal) == 0);
   KVR_CHECK(pthread_sigmask(SIG_UNBLOCK, &set, nullptr) == 0);
   return signal;
+}
+
+bool StopSignals::WaitFor(Nanos timeout) {
+  const sigset_t set = BothSignals();
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(timeout);
+  timespec limit{};
+  limit.tv_sec = static_cast<time_t>(seconds.count());
+  limit.tv_nsec = static_cast<long>((timeout - seconds).count());
+  if (sigtimedwait(&set, nullptr, &limit) < 0) return false;
+  KVR_CHECK(pthread_sigmask(SIG_UNBLOCK, &set, nullptr) == 0);
+  return true;
 }
 
 }  // namespace kvr::cmd

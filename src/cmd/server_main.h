@@ -3,6 +3,8 @@
 
 #include <string_view>
 
+#include "base/clock.h"
+
 namespace kvr::cmd {
 
 // Prints "listening WHAT ADDRESS:PORT" on stdout and flushes, so that whoever started the process
@@ -20,6 +22,8 @@ class StopSignals {
   // Blocks until one of them arrives and returns its number. From then on a further one ends the
   // process at once, so that an impatient operator need not wait for the drain. Once an object.
   int Wait();
+  // The same for at most `timeout`, for commands with a loop of their own: whether one arrived.
+  bool WaitFor(Nanos timeout);
 };
 
 }  // namespace kvr::cmd

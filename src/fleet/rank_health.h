@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "fleet/rejected_log.h"
 #include "model/rank_state.h"
 
 namespace kvr::fleet {
@@ -82,6 +83,10 @@ class RankHealth {
     return counts_[static_cast<std::size_t>(what)].load(std::memory_order_relaxed);
   }
 
+  // What the rank's engine sent and no index took.
+  [[nodiscard]] RejectedLog& rejected() { return rejected_; }
+  [[nodiscard]] const RejectedLog& rejected() const { return rejected_; }
+
   // For the writer. `detail` is cut to kDetailBytesMax. Setting what is already set changes
   // nothing, not even changed_at.
   void SetStatus(Status status, std::string_view detail, Nanos now) KVR_EXCLUDES(mutex_);
@@ -107,6 +112,7 @@ class RankHealth {
   std::array<std::atomic<std::uint64_t>, kRankCountNames.size()> counts_{};
   mutable Mutex mutex_;
   std::string detail_ KVR_GUARDED_BY(mutex_);
+  RejectedLog rejected_;
 };
 
 }  // namespace kvr::fleet

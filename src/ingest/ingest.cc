@@ -54,6 +54,11 @@ Result<void> Ingest::Options::Validate() const {
     return Fail(ErrorCode::kInvalidArgument,
                 "threads, sources_max, commands_max and messages_per_turn must be at least 1");
   }
+  if (rejected_bytes_kept > fleet::RejectedEvent::kBytesMax) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("of a rejected event at most {} bytes can be kept",
+                            fleet::RejectedEvent::kBytesMax));
+  }
   return stream.Validate();
 }
 

@@ -47,6 +47,7 @@ Source::Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health,
       clock_(clock),
       followers_{{spec_.rank, std::move(health)}},
       translator_(TranslatorFor(spec_.rank, block_size, options)),
+      notes_(clock, options.rejected_bytes_kept),
       stream_(options.stream, spec_.source.replay_endpoint.has_value(), *this) {
   for (const SourceSpec::Sharer& sharer : spec_.sharers)
     followers_.push_back({Rank{spec_.rank.worker, sharer.dp_rank}, sharer.health});
@@ -71,7 +72,9 @@ bool Source::Turn(std::size_t messages_max) {
     for (net::LinkEvent event{}; live_->NextLinkEvent(event);)
       stream_.OnLink(event, now);
     if (!received) break;
+    const std::uint64_t refused = stream_.stats().bad_frame_count + stream_.stats().bad_sequence;
     stream_.OnLive(frames_, now);
+    if (stream_.stats().bad_frame_count + stream_.stats().bad_sequence > refused) NoteFraming();
     if (i + 1 >= messages_max) {
       more = true;
       break;
@@ -88,20 +91,27 @@ void Source::Resync() {
   PublishStats();
 }
 
-Source::Outcome Source::Apply(std::uint64_t /*sequence*/, std::span<const std::byte> payload) {
+Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte> payload) {
+  const StreamMessage message{sequence, payload};
+  fleet::RankHealth& owner = *followers_.front().health;
   if (const auto translated = translator_.Translate(payload, batch_); !translated) {
+    const wire::DecodeError error = translated.error();
     // A batch of a rank that cannot exist is well-formed and meant for nobody.
-    if (translated.error().code == wire::DecodeErrc::kOutOfRange) {
+    if (error.code == wire::DecodeErrc::kOutOfRange) {
       metrics_.CountForeignRank();
+      notes_.NoteMessage(spec_.rank, owner, message, "foreign_rank", "the rank is no rank",
+                         error.offset);
       return Outcome::kApplied;
     }
-    metrics_.CountDecodeFailure(translated.error().code);
+    metrics_.CountDecodeFailure(error.code);
+    notes_.NoteMessage(spec_.rank, owner, message, "undecodable", wire::DecodeErrcName(error.code),
+                       error.offset);
     return Outcome::kUndecodable;
   }
   const Rank rank{spec_.rank.worker, batch_.dp_rank.value_or(spec_.rank.dp_rank)};
   const auto target = targets_.find(rank);
   if (target == targets_.end()) {
-    NoteForeign(rank.dp_rank);
+    NoteForeign(message, rank.dp_rank);
     return Outcome::kApplied;
   }
   fed_.insert(rank);
@@ -111,6 +121,7 @@ Source::Outcome Source::Apply(std::uint64_t /*sequence*/, std::span<const std::b
     PublishStatus();
   }
   ApplyEvents(target->second);
+  notes_.NoteDropped(rank, *target->second.health, message, batch_, translator_);
   NoteDropped(rank);
   NoteBlockSize(rank, batch_.wrong_block_size);
   return Outcome::kApplied;
@@ -139,8 +150,21 @@ void Source::NoteDropped(Rank rank) {
   }
 }
 
-void Source::NoteForeign(std::uint32_t dp_rank) {
+void Source::NoteFraming() {
+  const std::size_t count = frames_.size();
+  StreamMessage message;
+  if (count > 0) message.payload = frames_[count - 1];
+  const bool numbered = count == 3;
+  notes_.NoteMessage(spec_.rank, *followers_.front().health, message,
+                     numbered ? "sequence" : "frame_count",
+                     numbered ? "the second frame is no sequence number"
+                              : fmt::format("{} frames instead of 3", count));
+}
+
+void Source::NoteForeign(const StreamMessage& message, std::uint32_t dp_rank) {
   metrics_.CountForeignRank();
+  notes_.NoteMessage(spec_.rank, *followers_.front().health, message, "foreign_rank",
+                     fmt::format("dp_rank {}", dp_rank));
   // A stream of many ranks may carry some that are not served here; one that never speaks of its
   // own leaves us blind.
   if (fed_.contains(spec_.rank)) return;

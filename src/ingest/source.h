@@ -18,6 +18,7 @@
 #include "ingest/ingest.h"
 #include "ingest/ingest_metrics.h"
 #include "ingest/rank_stream.h"
+#include "ingest/reject_notes.h"
 #include "model/ids.h"
 #include "net/event_socket.h"
 #include "placement/event_translator.h"
@@ -85,8 +86,10 @@ class Source final : private StreamSink {
   void NoteDropped(Rank rank);
   // `size` is the wrong block size that the rank stores with; 0 when it is right.
   void NoteBlockSize(Rank rank, std::uint32_t size);
-  // The batch names a rank that is not registered.
-  void NoteForeign(std::uint32_t dp_rank);
+  // The message names a rank that is not registered.
+  void NoteForeign(const StreamMessage& message, std::uint32_t dp_rank);
+  // The live message at hand was refused for its frames.
+  void NoteFraming();
   // What the rank is told is wrong: its state is degraded until the stream starts over.
   void NoteDefect(Rank rank, StateReason reason, std::string_view detail);
   void PublishStatus();
@@ -103,6 +106,7 @@ class Source final : private StreamSink {
   net::Frames frames_;
   placement::EventTranslator translator_;
   placement::PlacementBatch batch_;
+  RejectNotes notes_;
   std::set<Rank> fed_;              // ranks that got events since the last clear
   std::map<Rank, Defect> defects_;  // found since the last clear
   StreamStats published_;

@@ -69,6 +69,15 @@ class ZmqEventPublisher final : public EventPublisher {
   std::uint64_t Publish(std::span<const std::byte> payload) override {
     return Number(payload, true, true);
   }
+  void PublishAt(std::uint64_t sequence, std::span<const std::byte> payload) override {
+    Job job;
+    job.payload.assign(payload.begin(), payload.end());
+    job.sequence = sequence;
+    const Lock lock(mutex_);
+    job.new_life = sequence < next_sequence_;
+    next_sequence_ = sequence + 1;
+    Enqueue(std::move(job));
+  }
   std::uint64_t Lose(std::span<const std::byte> payload, bool keep_for_replay) override {
     return Number(payload, false, keep_for_replay);
   }
@@ -100,6 +109,7 @@ class ZmqEventPublisher final : public EventPublisher {
     Bytes payload;
     bool send = true;
     bool keep = true;
+    bool new_life = false;  // what is kept for replay was another engine's
   };
   struct Kept {
     std::uint64_t sequence;
@@ -172,6 +182,7 @@ class ZmqEventPublisher final : public EventPublisher {
       SendPart(live_, BigEndian(job.sequence), true);
       SendPart(live_, job.payload, false);
     }
+    if (job.new_life) ring_.clear();
     if (!job.keep || options_.replay_messages_max == 0) return;
     if (ring_.size() >= options_.replay_messages_max) ring_.pop_front();
     ring_.push_back({job.sequence, std::move(job.payload)});

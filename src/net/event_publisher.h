@@ -42,6 +42,9 @@ class EventPublisher {
 
   // Sends the next message of the stream and keeps it for replay. Returns its sequence number.
   virtual std::uint64_t Publish(std::span<const std::byte> payload) = 0;
+  // The same under a number of the caller's choice, after which the stream goes on. A number that
+  // is not above all before it begins another life: the messages kept for replay are forgotten.
+  virtual void PublishAt(std::uint64_t sequence, std::span<const std::byte> payload) = 0;
 
   // Faults, for tests. Numbers the next message but loses it: on the live socket, or in the ring
   // too.

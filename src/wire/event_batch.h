@@ -88,6 +88,7 @@ struct EngineEvent {
 struct BadEvent {
   std::uint32_t index = 0;
   DecodeError error;
+  std::size_t begin = 0;  // its first byte in the payload; 0 where that is not known
 };
 
 // Reused from batch to batch: once warm, decoding into it allocates nothing. Not thread-safe.

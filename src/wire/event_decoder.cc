@@ -136,7 +136,7 @@ bool ReadEvent(FieldContext& context, std::uint32_t index) {
     in.Fail(DecodeErrc::kWrongType, start);
   }
   if (good) return true;
-  context.batch.bad.push_back(BadEvent{index, in.error()});
+  context.batch.bad.push_back(BadEvent{index, in.error(), start});
   context.batch.events.pop_back();
   mark.Rewind(context.batch);
   in.Seek(start);

@@ -8,6 +8,7 @@
 
 #include "base/json_writer.h"
 #include "model/rank_state.h"
+#include "service/rejected_page.h"
 
 namespace kvr::service {
 namespace {
@@ -85,6 +86,9 @@ void FleetPages::AddRoutes(net::HttpServer& server) {
                [this](net::HttpExchange& exchange) { return RespondWith(exchange, Models()); });
   server.Route("GET", "/workers",
                [this](net::HttpExchange& exchange) { return RespondWith(exchange, Workers()); });
+  server.Route("GET", "/workers/{id}/rejected", [this](net::HttpExchange& exchange) {
+    return RespondWith(exchange, RejectedPage(catalog_, exchange.request()));
+  });
   server.Route("GET", "/ready",
                [this](net::HttpExchange& exchange) { return RespondWith(exchange, Ready()); });
   server.Route("GET", "/health", [](net::HttpExchange& exchange) {

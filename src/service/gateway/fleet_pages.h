@@ -1,4 +1,5 @@
-// What the gateway tells about the fleet: /v1/models, /workers, /health, /ready.
+// What the gateway tells about the fleet: /v1/models, /workers, what workers sent and no
+// index took, /health, /ready.
 #pragma once
 
 #include <string>

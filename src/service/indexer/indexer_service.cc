@@ -19,6 +19,7 @@
 #include "service/indexer/answers.h"
 #include "service/indexer/bodies.h"
 #include "service/media_type.h"
+#include "service/rejected_page.h"
 
 namespace kvr::service {
 namespace {
@@ -329,6 +330,8 @@ void IndexerService::Mount(net::HttpServer& server) {
   server.Route("POST", "/query_by_hash",
                Plain([impl](const auto& r) { return impl->QueryByHash(r); }), body_max);
   server.Route("GET", "/workers", Plain([impl](const auto& r) { return impl->Workers(r); }));
+  server.Route("GET", "/workers/{id}/rejected",
+               Plain([impl](const auto& r) { return RejectedPage(impl->sources.catalog(), r); }));
   server.Route("GET", "/ready", Plain([impl](const auto&) { return impl->Ready(); }));
   server.Route("GET", "/metrics", Plain([impl](const auto&) { return impl->Metrics(); }));
   server.Route("GET", "/health", Plain([](const auto&) { return HttpResponse(); }));

@@ -1,0 +1,114 @@
+#include "placement/drop_text.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include <fmt/format.h>
+
+namespace kvr::placement {
+namespace {
+
+// Text from outside that goes into logs and answers.
+std::string Shown(std::string_view text) {
+  constexpr std::size_t kBytesMax = 32;
+  std::string shown(text.substr(0, kBytesMax));
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~' || c == '`'; }, '?');
+  if (text.size() > kBytesMax) shown += "...";
+  return shown;
+}
+
+// The decoded events are in the order of the batch. An item of a list that became several events is
+// described by its first.
+const wire::EngineEvent* EventAt(const wire::EventBatch& batch, std::uint32_t index) {
+  const auto found =
+      std::lower_bound(batch.events.begin(), batch.events.end(), index,
+                       [](const wire::EngineEvent& e, std::uint32_t i) { return e.index < i; });
+  return found != batch.events.end() && found->index == index ? &*found : nullptr;
+}
+
+std::string GroupText(const wire::EngineEvent& event) {
+  std::string text;
+  if (!event.kind_name.empty()) text = fmt::format("kind `{}`", Shown(event.kind_name));
+  if (event.group) text += fmt::format("{}group {}", text.empty() ? "" : ", ", *event.group);
+  return text;
+}
+
+std::string SizesText(const wire::EngineEvent& event) {
+  return fmt::format("{} hashes, {} tokens, block_size {}", event.hashes.count, event.tokens.count,
+                     event.block_size);
+}
+
+constexpr std::array<std::string_view, kDropReasonCount> kExplanations = {
+    "its bytes do not fit its type; the offset says where they stop to",
+    "its type is not one we know; a newer engine may send it, and what it announces is not seen",
+    "a component we do not know placed these blocks, so nobody can say whether the worker can "
+    "read them",
+    "a component other than the engine placed these blocks, so they are no evidence of this "
+    "worker's own cache",
+    "the producer itself marks it as without meaning for an index",
+    "the copy lies on another node, so this worker gains nothing from it",
+    "its locality is neither LOCAL nor REMOTE, so nobody can say whether the worker can read it",
+    "its medium names no tier we know, and is never taken for the device",
+    "its attention kind is not one we know, so its blocks may not make up whole prefixes",
+    "it is of a cache group without full attention, whose blocks do not make up whole prefixes",
+    "its cache group was never announced with a kind; the announcement may have been missed",
+    "its parent was stored under two cache salts, so whose prompt it goes on is not known",
+    "it names no blocks, so there is nothing to store or remove",
+    "it names the same block twice, or a block as its own parent, which no chain can have",
+    "its block size is not the registered one; register the worker with the engine's block size",
+    "it is a piece of a block, under a parent that is never announced, so its place is not known",
+    "it gives one name to several blocks, so which of them a removal means is not known",
+    "it brings more tokens than the blocks it names can hold, so which tokens they are is not "
+    "known",
+    "it brings fewer tokens than one block holds",
+};
+static_assert(!kExplanations.back().empty(), "every reason needs its words");
+
+}  // namespace
+
+std::string DropDetail(const DroppedEvent& dropped, const wire::EventBatch& batch,
+                       std::uint32_t block_size) {
+  if (dropped.reason == DropReason::kDecodeError || dropped.reason == DropReason::kUnknownEvent) {
+    return std::string(wire::DecodeErrcName(dropped.error.code));
+  }
+  if (dropped.reason == DropReason::kBlockSizeMismatch) {
+    return fmt::format("block_size {}, registered {}", dropped.block_size, block_size);
+  }
+  const wire::EngineEvent* event = EventAt(batch, dropped.index);
+  if (event == nullptr) return {};
+  switch (dropped.reason) {
+    case DropReason::kUnknownOwnership:
+    case DropReason::kUnsupportedOwnership:
+      return fmt::format("ownership `{}`", Shown(event->ownership_name));
+    case DropReason::kRemoteLocality:
+    case DropReason::kUnknownLocality:
+      return fmt::format("locality `{}`", Shown(event->locality_name));
+    case DropReason::kUnknownMedium:
+      return fmt::format("medium `{}`", Shown(event->medium));
+    case DropReason::kUnknownKind:
+    case DropReason::kNonMainGroup:
+    case DropReason::kUnlearnedGroup:
+      return GroupText(*event);
+    case DropReason::kPartialBlock:
+    case DropReason::kChunkedStore:
+    case DropReason::kSparseStore:
+    case DropReason::kTokensTooShort:
+      return SizesText(*event);
+    default:
+      return {};
+  }
+}
+
+std::string_view DropExplanation(DropReason reason) {
+  return kExplanations[static_cast<std::size_t>(reason)];
+}
+
+bool IsRoutine(DropReason reason) {
+  return reason == DropReason::kIgnoredEvent || reason == DropReason::kNonMainGroup ||
+         reason == DropReason::kEmptyStore || reason == DropReason::kRemoteLocality ||
+         reason == DropReason::kUnsupportedOwnership || reason == DropReason::kTokensTooShort;
+}
+
+}  // namespace kvr::placement
