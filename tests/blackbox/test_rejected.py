@@ -55,7 +55,7 @@ class Rejected(IndexerTest):
                  "kind `mamba`, group 3"),
                 (removed([1], group_idx=9), "unlearned_group", "group 9"),
                 (stored([1], None, A + B), "sparse_store", "1 hashes, 8 tokens, block_size 4"),
-                ({**stored([1], None, A), "block_size": 16}, "block_size_mismatch",
+                ({**stored([1], None, A * 4), "block_size": 16}, "block_size_mismatch",
                  "block_size 16, registered 4"),
                 (stored([1, 1], None, A + B), "self_referencing", None),
                 (stored([1], None, A, medium="`\n\x1b[31m" + "x" * 500), "unknown_medium",
