@@ -107,9 +107,9 @@ class Simulation {
     TestEngine other(kOther, 77);
     other.Store(0);
     Feed(other);
-    RankStream::Options options;
-    options.clear_on_loss = scenario.clear_on_loss;
-    options.parked_messages_max = 8;
+    Ingest::Options options;
+    options.stream.clear_on_loss = scenario.clear_on_loss;
+    options.stream.parked_messages_max = 8;
     SourceSpec spec;
     spec.rank = kRank;
     spec.source.endpoint = "tcp://engine:1";
