@@ -33,8 +33,9 @@ Task<void> Client(Run& run, std::size_t number) {
     auto piece = co_await (*stream)->Read();
     const std::chrono::duration<double, std::micro> time = SteadyClock::now() - start;
     run.times.push_back(time.count());
-    while (piece && !piece->empty())
+    while (piece && !piece->empty()) {
       piece = co_await (*stream)->Read();
+    }
     KVR_CHECK(piece);
   }
   --run.running;
@@ -50,8 +51,9 @@ std::vector<double> TimesToFirstByte(IoRuntime& runtime, HttpClient& client,
   runtime.RunBlocking([&]() -> Task<void> {
     for (std::size_t i = 0; i < load.streams; ++i)
       runtime.Spawn([&run, i] { return Client(run, i); });
-    while (run.running > 0)
+    while (run.running > 0) {
       co_await run.ended.Wait();
+    }
   });
   return std::move(run.times);
 }
