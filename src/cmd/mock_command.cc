@@ -64,9 +64,9 @@ void AnnounceEngine(const sim::MockServer& server) {
   const sim::MockEngine& engine = server.engine();
   for (std::size_t rank = 0; rank < engine.event_endpoints().size(); ++rank) {
     const std::string suffix = rank == 0 ? "" : fmt::format("-{}", rank);
-    AnnounceListener(name + " events" + suffix, engine.event_endpoints()[rank]);
+    AnnounceListener(fmt::format("{} events{}", name, suffix), engine.event_endpoints()[rank]);
     if (engine.replay_endpoints()[rank].empty()) continue;
-    AnnounceListener(name + " replay" + suffix, engine.replay_endpoints()[rank]);
+    AnnounceListener(fmt::format("{} replay{}", name, suffix), engine.replay_endpoints()[rank]);
   }
 }
 

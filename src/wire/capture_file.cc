@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -81,7 +81,7 @@ std::span<const std::byte> Bytes(std::string_view text) {
 }
 
 std::string Reason() {
-  return std::strerror(errno);
+  return std::generic_category().message(errno);
 }
 
 }  // namespace
