@@ -97,7 +97,7 @@ void Decode(std::span<const std::byte> payload) {
     return;
   }
   CheckLimits(batch, limits);
-  CheckRoundTrip(batch, "vllm-0.24", limits);
+  CheckRoundTrip(batch, "maps", limits);
   // Multimodal lists have no fixed place in the positional form; nothing is lost without them.
   CheckRoundTrip(batch, "positional", limits);
 }

@@ -23,6 +23,7 @@
 #include "cmd/decode_json.h"
 #include "cmd/decode_text.h"
 #include "cmd/parse_words.h"
+#include "fleet/catalog.h"
 #include "placement/event_translator.h"
 #include "wire/capture_file.h"
 
@@ -305,6 +306,7 @@ int Run(const std::vector<std::string>& argv) {
   std::string block_size_word;
   bool stream = false;
   bool explain = false;
+  bool lenient = false;
   CLI::App app(
       "Prints what payload frames of engines say, one JSON line a frame. Frames come as hex, one a "
       "line, as JSON lines with a field `hex`, or from a file of `kvroute capture`.",
@@ -314,7 +316,9 @@ int Run(const std::vector<std::string>& argv) {
   app.add_option("--block-size", block_size_word,
                  "Tokens per block, as registered; without it each event's own counts");
   app.add_option("--engine", engine,
-                 "The engine, as registered. The bytes alone decide how they are read");
+                 "vllm, sglang or trtllm, as registered: how digests become numbers. All else the "
+                 "bytes say");
+  app.add_flag("--lenient-media", lenient, "As a worker with `media: lenient`");
   app.add_flag("--stream", stream,
                "The frames are one stream in order: salts, groups and copies carry over. What a "
                "capture recorded from one source always is");
@@ -323,6 +327,15 @@ int Run(const std::vector<std::string>& argv) {
   if (const auto code = ParseWords(app, argv)) return *code;
 
   placement::TranslatorOptions options;
+  options.any_worker = true;
+  options.lenient_media = lenient;
+  const auto kind = fleet::EngineKindFromName(engine.empty() ? "unknown" : engine);
+  if (!kind) {
+    return UsageError(kName, fmt::format("--engine `{}` is none of vllm, sglang, trtllm", engine));
+  }
+  if (*kind == fleet::EngineKind::kSglang || *kind == fleet::EngineKind::kTrtllm) {
+    options.limits.digests = wire::DigestEnd::kFirst;
+  }
   if (!block_size_word.empty()) {
     const char* end = block_size_word.data() + block_size_word.size();
     const auto parsed = std::from_chars(block_size_word.data(), end, options.block_size);

@@ -40,15 +40,15 @@ void Numbers(JsonWriter& json, std::string_view key, const Items& items, Number 
   json.EndArray();
 }
 
-void WriteTier(JsonWriter& json, const wire::EngineEvent& event) {
-  const auto tier = wire::TierFromMedium(event.medium);
+void WriteTier(JsonWriter& json, const wire::EngineEvent& event, const PlacementEvent* placed) {
+  const auto tier = placed != nullptr ? placed->tier : wire::TierFromMedium(event.medium);
   Optional(json, "tier", tier ? TierName(*tier) : std::string_view());
   Optional(json, "medium", event.medium);
 }
 
 void WriteStored(JsonWriter& json, const wire::EventBatch& batch, const wire::EngineEvent& event,
                  const PlacementEvent* placed, SaltNames& salts) {
-  WriteTier(json, event);
+  WriteTier(json, event, placed);
   Numbers(json, "block_hashes", batch.HashesOf(event), [](EngineHash hash) { return Raw(hash); });
   Optional(json, "parent",
            event.parent ? std::optional(Raw(*event.parent)) : std::optional<std::uint64_t>());
@@ -75,7 +75,7 @@ void WriteEvent(JsonWriter& json, const wire::EventBatch& batch, const wire::Eng
   if (event.type == wire::EventType::kStored) {
     WriteStored(json, batch, event, placed, salts);
   } else if (event.type == wire::EventType::kRemoved) {
-    WriteTier(json, event);
+    WriteTier(json, event, placed);
     Numbers(json, "block_hashes", batch.HashesOf(event), [](EngineHash hash) { return Raw(hash); });
     Optional(json, "group", event.group);
   }

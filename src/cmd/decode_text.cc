@@ -68,8 +68,8 @@ std::string StoredText(const wire::EventBatch& batch, const wire::EngineEvent& e
 
 std::string RemovedText(const wire::EngineEvent& event, const PlacementEvent* placed) {
   const std::size_t gone = placed == nullptr ? 0 : placed->removed.size();
-  std::string text =
-      fmt::format("{} removed from {}", Plural(event.hashes.count, "block"), TierOf(event));
+  std::string text = fmt::format("{} removed from {}", Plural(event.hashes.count, "block"),
+                                 placed != nullptr ? TierName(placed->tier) : TierOf(event));
   if (gone < event.hashes.count) {
     text += fmt::format("; {} stay, for the engine holds another copy", event.hashes.count - gone);
   }

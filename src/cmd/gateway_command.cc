@@ -21,6 +21,7 @@
 #include "fleet/catalog.h"
 #include "index/index_set.h"
 #include "ingest/ingest.h"
+#include "ingest/poll_transport.h"
 #include "metrics/registry.h"
 #include "net/event_socket.h"
 #include "net/http_client.h"
@@ -55,7 +56,8 @@ class Node {
   explicit Node(const GatewayConfig& config)
       : config_(config),
         runtime_({config.io_threads, "io"}),
-        transport_(net::MakeZmqTransport({})),
+        direct_(net::MakeZmqTransport({})),
+        transport_(ingest::MakePollTransport(*direct_, runtime_, config.poll)),
         indexes_(config.index),
         ingest_(*transport_, clock_, registry_, config.ingest),
         router_(catalog_, indexes_, clock_, registry_, config.router),
@@ -91,7 +93,8 @@ class Node {
   SystemClock clock_;
   metrics::Registry registry_;
   net::IoRuntime runtime_;
-  std::unique_ptr<net::EventTransport> transport_;
+  std::unique_ptr<net::EventTransport> direct_;
+  std::unique_ptr<net::EventTransport> transport_;  // ... and engines that are asked
   fleet::Catalog catalog_;
   index::IndexSet indexes_;
   ingest::Ingest ingest_;

@@ -122,6 +122,8 @@ void BindIngest(GatewayConfig& config, config::OptionTable& table) {
           "else matches it, or ignore them",
           {{"fold", placement::UnmappedKeys::kFold}, {"ignore", placement::UnmappedKeys::kIgnore}})
       .Flag("--unmapped-keys");
+  table.Bind("ingest", "poll_interval_ms", &config.poll.interval,
+             "Between two requests to an engine that is asked for its events", Millis{1});
   table
       .Bind("ingest", "keep_rejected_bytes", &config.ingest.rejected_bytes_kept,
             "Of each undecodable event this many first bytes are shown by /workers/{id}/rejected; "

@@ -12,6 +12,7 @@
 #include "cmd/worker_config.h"
 #include "index/options.h"
 #include "ingest/ingest.h"
+#include "ingest/poll_transport.h"
 #include "net/http_client.h"
 #include "net/http_server.h"
 #include "routing/router.h"
@@ -35,6 +36,7 @@ struct GatewayConfig {
   service::GatewayOptions gateway;
   tokens::TokenProvider::Options tokens;
   ingest::Ingest::Options ingest;
+  ingest::PollOptions poll;
   index::IndexOptions index;
   LogLevel log_level = LogLevel::kInfo;
   std::vector<WorkerConfig> workers;

@@ -22,6 +22,7 @@
 #include "fleet/catalog.h"
 #include "index/index_set.h"
 #include "ingest/ingest.h"
+#include "ingest/poll_transport.h"
 #include "metrics/registry.h"
 #include "net/event_socket.h"
 #include "net/http_server.h"
@@ -38,6 +39,7 @@ struct IndexerOptions {
   net::HttpServer::Options server;
   net::IoRuntime::Options io;
   ingest::Ingest::Options ingest;
+  ingest::PollOptions poll;
   index::IndexOptions index;
   service::SourceRegistry::Options registry;
   service::IndexerService::Options service;
@@ -118,6 +120,8 @@ void Bind(config::OptionTable& table, IndexerOptions& o) {
           "else matches it, or ignore them",
           {{"fold", placement::UnmappedKeys::kFold}, {"ignore", placement::UnmappedKeys::kIgnore}})
       .Flag("--unmapped-keys");
+  table.Bind("ingest", "poll_interval", &o.poll.interval,
+             "Between two requests to an engine that is asked for its events", Millis{1});
   table
       .Bind("ingest", "keep_rejected_bytes", &o.ingest.rejected_bytes_kept,
             "Of each undecodable event this many first bytes are shown by /workers/{id}/rejected; "
@@ -195,13 +199,14 @@ Result<void> RegisterInitial(const IndexerOptions& options, service::SourceRegis
 int Serve(const IndexerOptions& options, StopSignals& signals) {
   const SystemClock clock;
   metrics::Registry registry;
-  const auto transport = net::MakeZmqTransport(net::ZmqOptions{});
+  net::IoRuntime runtime(options.io);
+  const auto direct = net::MakeZmqTransport(net::ZmqOptions{});
+  const auto transport = ingest::MakePollTransport(*direct, runtime, options.poll);
   fleet::Catalog catalog;
   index::IndexSet indexes(options.index);
   ingest::Ingest ingest(*transport, clock, registry, options.ingest);
   service::SourceRegistry sources(catalog, indexes, ingest, clock, options.registry);
   service::IndexerService service(sources, registry, clock, options.service);
-  net::IoRuntime runtime(options.io);
   net::HttpServer server(runtime, registry, options.server);
   service.Mount(server);
 

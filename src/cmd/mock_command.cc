@@ -18,6 +18,7 @@
 #include "cmd/replay_capture.h"
 #include "cmd/server_main.h"
 #include "net/io_runtime.h"
+#include "sim/event_feed.h"
 #include "sim/mock_server.h"
 
 namespace kvr::cmd {
@@ -58,13 +59,19 @@ Result<void> CheckPorts(const MockArgs& args) {
   return {};
 }
 
+// Where a rank's events are to be had.
+std::string EventsOf(const sim::MockServer& server, std::size_t rank) {
+  if (server.engine().pulled()) return "trtllm+http://" + server.address_port();
+  return server.engine().event_endpoints()[rank];
+}
+
 void AnnounceEngine(const sim::MockServer& server) {
   const std::string& name = server.options().name;
   AnnounceListener(name + " http", server.address_port());
   const sim::MockEngine& engine = server.engine();
   for (std::size_t rank = 0; rank < engine.event_endpoints().size(); ++rank) {
     const std::string suffix = rank == 0 ? "" : fmt::format("-{}", rank);
-    AnnounceListener(fmt::format("{} events{}", name, suffix), engine.event_endpoints()[rank]);
+    AnnounceListener(fmt::format("{} events{}", name, suffix), EventsOf(server, rank));
     if (engine.replay_endpoints()[rank].empty()) continue;
     AnnounceListener(fmt::format("{} replay{}", name, suffix), engine.replay_endpoints()[rank]);
   }
@@ -83,7 +90,7 @@ void AppendEngine(JsonWriter& json, const sim::MockServer& server) {
   for (std::size_t rank = 0; rank < engine.event_endpoints().size(); ++rank) {
     json.BeginObject();
     json.Field("dp_rank", rank);
-    json.Field("events", engine.event_endpoints()[rank]);
+    json.Field("events", EventsOf(server, rank));
     json.Key("replay");
     if (engine.replay_endpoints()[rank].empty()) {
       json.Null();
@@ -243,8 +250,7 @@ void AddTimeOptions(CLI::App& app, MockArgs& args, Words& words) {
 
 void AddEventOptions(CLI::App& app, MockArgs& args, Words& words) {
   auto& engine = args.server.engine;
-  app.add_option("--dialect", engine.dialect,
-                 "Event dialect: vllm-0.9, vllm-0.14, vllm-0.24, sglang")
+  app.add_option("--dialect", engine.dialect, "Event dialect: " + sim::FeedDialectNames())
       ->capture_default_str();
   app.add_option("--events-port", engine.events_port,
                  "Event port of the first rank of the first engine, then ascending; 0: free ones")

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "net/event_socket.h"
+#include "net/event_endpoint.h"
 #include "net/http.h"
 
 namespace kvr::cmd {
@@ -44,6 +44,12 @@ Result<std::vector<std::string>> ReadEndpoints(const Node* node,
     }
   } else {
     KVR_TRY(const std::string first, config::AsString(*node));
+    if (net::IsPolled(first)) {  // one list for all ranks
+      if (const auto ok = net::CheckEventEndpoint(first); !ok) {
+        return config::FailAt(*node, ok.error().message);
+      }
+      return std::vector<std::string>{first};
+    }
     for (const std::uint32_t rank : ranks) {
       // Only a rank beyond 0 needs a port that can be added to.
       const auto endpoint = rank == 0 ? first : WithRank(first, rank);
@@ -56,11 +62,30 @@ Result<std::vector<std::string>> ReadEndpoints(const Node* node,
     }
   }
   for (const auto& endpoint : endpoints) {
-    if (const auto ok = net::CheckEndpoint(endpoint, true); !ok) {
+    if (const auto ok = net::CheckEventEndpoint(endpoint); !ok) {
       return config::FailAt(*node, ok.error().message);
     }
   }
   return endpoints;
+}
+
+// What the events themselves do not say of the engine.
+Result<fleet::EventSource> ReadDialect(config::Fields& fields) {
+  fleet::EventSource source;
+  if (const Node* engine = fields.Raw("engine")) {
+    KVR_TRY(const std::string name, config::AsString(*engine));
+    const auto kind = fleet::EngineKindFromName(name);
+    if (!kind) return config::FailAt(*engine, "must be vllm, sglang, trtllm or unknown");
+    source.engine = *kind;
+  }
+  if (const Node* media = fields.Raw("media")) {
+    KVR_TRY(const std::string name, config::AsString(*media));
+    if (name != "strict" && name != "lenient") {
+      return config::FailAt(*media, "must be strict or lenient");
+    }
+    source.lenient_media = name == "lenient";
+  }
+  return source;
 }
 
 Result<void> ReadEvents(const Node& node, config::Fields& fields, WorkerConfig& worker) {
@@ -68,6 +93,7 @@ Result<void> ReadEvents(const Node& node, config::Fields& fields, WorkerConfig& 
   const Node* replay_node = fields.Raw("replay");
   std::string topic;
   fields.Optional("topic", topic);
+  KVR_TRY(const auto dialect, ReadDialect(fields));
   const auto& ranks = worker.spec.dp_ranks;
   KVR_TRY(const auto events, ReadEndpoints(events_node, ranks));
   KVR_TRY(const auto replay, ReadEndpoints(replay_node, ranks));
@@ -75,7 +101,9 @@ Result<void> ReadEvents(const Node& node, config::Fields& fields, WorkerConfig& 
     return config::FailAt(node, "needs as many `replay` endpoints as `events` endpoints");
   }
   for (std::size_t i = 0; i < events.size(); ++i) {
-    fleet::EventSource source{events[i], std::nullopt, topic};
+    fleet::EventSource source = dialect;
+    source.endpoint = events[i];
+    source.topic = topic;
     if (!replay.empty()) source.replay_endpoint = replay[i];
     worker.spec.events.emplace(ranks[i], std::move(source));
   }
@@ -113,7 +141,8 @@ Result<Node> ParseFlag(std::string_view text) {
     value.where = "--worker";
     value.path = key;
     value.text = pair.substr(equals + 1);
-    if (value.text.find('+') != std::string::npos) {
+    // The '+' of a polled endpoint's scheme joins nothing.
+    if (value.text.find('+') != std::string::npos && !net::IsPolled(value.text)) {
       Node list = value;
       list.kind = Node::Kind::kList;
       for (std::string_view items = value.text; !items.empty();) {

@@ -28,7 +28,11 @@ struct WorkerConfig {
 //     dp_start: 0
 //     events: tcp://10.0.0.1:5557      # rank r on port 5557 + r; or a list, one a rank
 //     replay: tcp://10.0.0.1:5657      # the same
+//                                      # or trtllm+http://10.0.0.1:8000, which is asked for the
+//                                      # events of all ranks
 //     topic: kv
+//     engine: sglang                   # vllm, sglang, trtllm: how digests become numbers
+//     media: lenient                   # accept the tier names of more producers
 //     adapters: [sql, poems]
 //     max_num_batched_tokens: 8192
 //     total_kv_blocks: 4000

@@ -71,6 +71,32 @@ TEST(ReadWorkers, EndpointsOfRanks) {
   EXPECT_FALSE(blind->front().share_stream);
 }
 
+TEST(ReadWorkers, WhatTheEventsDoNotSay) {
+  const std::string head = "workers:\n  - {id: 1, url: 'http://h:1', model: m, block_size: 16, ";
+  const auto plain = ReadYaml(head + "events: 'tcp://h:1'}");
+  ASSERT_TRUE(plain) << plain.error().message;
+  EXPECT_EQ(plain->front().spec.events.at(0).engine, fleet::EngineKind::kUnknown);
+  EXPECT_FALSE(plain->front().spec.events.at(0).lenient_media);
+  const auto named = ReadYaml(head + "events: 'tcp://h:1', engine: sglang, media: lenient}");
+  ASSERT_TRUE(named) << named.error().message;
+  EXPECT_EQ(named->front().spec.events.at(0).engine, fleet::EngineKind::kSglang);
+  EXPECT_TRUE(named->front().spec.events.at(0).lenient_media);
+  for (const std::string bad : {"engine: tgi", "media: all"})
+    EXPECT_FALSE(ReadYaml(head + "events: 'tcp://h:1', " + bad + "}")) << bad;
+}
+
+// One list of events for all ranks, and nothing to add to the port.
+TEST(ReadWorkers, APolledEndpointIsShared) {
+  const auto read = ReadWorkerFlag(
+      "id=1,url=http://h:1,model=m,block-size=16,dp-size=2,events=trtllm+http://h:8000");
+  ASSERT_TRUE(read) << read.error().message;
+  ASSERT_EQ(read->spec.events.size(), 1u);
+  EXPECT_EQ(read->spec.events.at(0).endpoint, "trtllm+http://h:8000");
+  EXPECT_TRUE(read->share_stream);
+  EXPECT_FALSE(
+      ReadWorkerFlag("id=1,url=http://h:1,model=m,block-size=16,events=trtllm+https://h:8000"));
+}
+
 TEST(ReadWorkers, NoListIsNoWorker) {
   const auto none = ReadYaml("a: 1");
   ASSERT_TRUE(none);

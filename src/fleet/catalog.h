@@ -1,6 +1,7 @@
 // Which workers exist: who may be chosen, where they answer and where they publish.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/mutex.h"
@@ -17,11 +19,24 @@
 
 namespace kvr::fleet {
 
+// Which engine a worker is, where its events alone do not say it.
+enum class EngineKind : std::uint8_t { kUnknown, kVllm, kSglang, kTrtllm };
+inline constexpr std::array<std::string_view, 4> kEngineKindNames = {"unknown", "vllm", "sglang",
+                                                                     "trtllm"};
+constexpr std::optional<EngineKind> EngineKindFromName(std::string_view name) {
+  for (std::size_t i = 0; i < kEngineKindNames.size(); ++i) {
+    if (kEngineKindNames[i] == name) return static_cast<EngineKind>(i);
+  }
+  return std::nullopt;
+}
+
 // Where one rank publishes its KV events. Endpoints are checked by whoever connects to them.
 struct EventSource {
   std::string endpoint;
   std::optional<std::string> replay_endpoint;
   std::string topic;  // subscription prefix; empty takes everything
+  EngineKind engine = EngineKind::kUnknown;
+  bool lenient_media = false;  // the names that more producers give to tiers are accepted
 
   friend bool operator==(const EventSource&, const EventSource&) = default;
 };

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "ingest/ingest_metrics.h"
 #include "ingest/ingest_thread.h"
+#include "net/event_endpoint.h"
 
 namespace kvr::ingest {
 namespace {
@@ -111,7 +112,13 @@ Result<void> Ingest::Add(SourceSpec spec, std::shared_ptr<index::PartitionIndex>
   KVR_CHECK(index && health);
   for (const SourceSpec::Sharer& sharer : spec.sharers)
     KVR_CHECK(sharer.health && sharer.dp_rank != spec.rank.dp_rank);
-  KVR_TRY_VOID(net::CheckEndpoint(spec.source.endpoint, true));
+  KVR_TRY_VOID(net::CheckEventEndpoint(spec.source.endpoint));
+  if (spec.source.replay_endpoint && net::IsPolled(spec.source.endpoint)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("`{}` is asked for its events and has no replay; leave the replay "
+                            "endpoint out",
+                            spec.source.endpoint));
+  }
   if (spec.source.replay_endpoint) {
     if (const auto checked = net::CheckEndpoint(*spec.source.replay_endpoint, true); !checked) {
       constexpr std::string_view kZmq = "invalid ZMQ";

@@ -61,6 +61,8 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
   constexpr const char* kRejectedHelp = "Live messages whose framing is wrong, by reason";
   add(&StreamStats::bad_frame_count, kRejected, kRejectedHelp, {{"reason", "frame_count"}});
   add(&StreamStats::bad_sequence, kRejected, kRejectedHelp, {{"reason", "sequence"}});
+  add(&StreamStats::bad_plane_frame, kRejected, kRejectedHelp, {{"reason", "plane_frame"}});
+  add(&StreamStats::bad_identity, kRejected, kRejectedHelp, {{"reason", "identity"}});
   add(&StreamStats::gaps, "kvr_ingest_gaps_total", "Jumps in the numbers of live messages");
   add(&StreamStats::restarts, "kvr_ingest_engine_restarts_total", "Engine restarts detected");
   add(&StreamStats::clears, "kvr_ingest_clears_total",

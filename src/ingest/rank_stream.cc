@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "ingest/live_frames.h"
 #include "ingest/message.h"
 
 namespace kvr::ingest {
@@ -71,14 +72,24 @@ void RankStream::OnLinkDown(Nanos now) {
 }
 
 void RankStream::OnLive(const net::Frames& frames, Nanos now) {
-  std::uint64_t sequence = 0;
-  if (frames.size() != 3) {
-    ++stats_.bad_frame_count;
-  } else if (!ReadSequence(frames[1], sequence) || sequence == kEndSequence) {
-    ++stats_.bad_sequence;
-  } else {
-    HandleLive(sequence, frames[2], now);
-    PublishState();
+  std::optional<std::uint64_t> sequence;
+  std::span<const std::byte> payload;
+  switch (ReadLive(frames, sequence, payload)) {
+    case FrameFault::kNone:
+      HandleLive(*sequence, payload, now);
+      return PublishState();
+    case FrameFault::kCount:
+      ++stats_.bad_frame_count;
+      return;
+    case FrameFault::kSequence:
+      ++stats_.bad_sequence;
+      return;
+    case FrameFault::kPlaneFrame:
+      ++stats_.bad_plane_frame;
+      return;
+    case FrameFault::kIdentity:
+      ++stats_.bad_identity;
+      return;
   }
 }
 

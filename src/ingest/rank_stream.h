@@ -56,7 +56,14 @@ struct StreamStats {
   std::uint64_t undecodable = 0;
   std::uint64_t bad_frame_count = 0;  // live messages that do not have 3 frames
   std::uint64_t bad_sequence = 0;     // live messages without an 8-byte sequence
+  std::uint64_t bad_plane_frame = 0;  // live messages of an event plane without a whole envelope
+  std::uint64_t bad_identity = 0;     // ... whose envelope names another publisher or number
   std::uint64_t park_overflow = 0;    // live messages that found the parking place full
+
+  // Live messages refused for their frames.
+  [[nodiscard]] std::uint64_t bad_frames() const {
+    return bad_frame_count + bad_sequence + bad_plane_frame + bad_identity;
+  }
 };
 
 // One engine's numbered stream: live messages, and a replay endpoint that may be there.

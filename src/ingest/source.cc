@@ -6,15 +6,21 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "ingest/live_frames.h"
 #include "ingest/message.h"
 
 namespace kvr::ingest {
 namespace {
 
-placement::TranslatorOptions TranslatorFor(Rank rank, std::uint32_t block_size,
+placement::TranslatorOptions TranslatorFor(const SourceSpec& spec, std::uint32_t block_size,
                                            const Ingest::Options& ingest) {
   placement::TranslatorOptions options;
-  options.rank = rank;
+  options.rank = spec.rank;
+  options.lenient_media = spec.source.lenient_media;
+  const fleet::EngineKind engine = spec.source.engine;
+  if (engine == fleet::EngineKind::kSglang || engine == fleet::EngineKind::kTrtllm) {
+    options.limits.digests = wire::DigestEnd::kFirst;
+  }
   options.block_size = block_size;
   options.unmapped_keys = ingest.unmapped_keys;
   return options;
@@ -46,7 +52,7 @@ Source::Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health,
       metrics_(metrics),
       clock_(clock),
       followers_{{spec_.rank, std::move(health)}},
-      translator_(TranslatorFor(spec_.rank, block_size, options)),
+      translator_(TranslatorFor(spec_, block_size, options)),
       notes_(clock, options.rejected_bytes_kept),
       stream_(options.stream, spec_.source.replay_endpoint.has_value(), *this) {
   for (const SourceSpec::Sharer& sharer : spec_.sharers)
@@ -72,9 +78,9 @@ bool Source::Turn(std::size_t messages_max) {
     for (net::LinkEvent event{}; live_->NextLinkEvent(event);)
       stream_.OnLink(event, now);
     if (!received) break;
-    const std::uint64_t refused = stream_.stats().bad_frame_count + stream_.stats().bad_sequence;
+    const std::uint64_t refused = stream_.stats().bad_frames();
     stream_.OnLive(frames_, now);
-    if (stream_.stats().bad_frame_count + stream_.stats().bad_sequence > refused) NoteFraming();
+    if (stream_.stats().bad_frames() > refused) NoteFraming();
     if (i + 1 >= messages_max) {
       more = true;
       break;
@@ -109,10 +115,20 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
     return Outcome::kUndecodable;
   }
   const Rank rank{spec_.rank.worker, batch_.dp_rank.value_or(spec_.rank.dp_rank)};
+  const Target* target = Feed(rank, message);
+  ApplyEvents(rank, target, message);
+  if (target == nullptr) return Outcome::kApplied;
+  notes_.NoteDropped(rank, *target->health, message, batch_, translator_);
+  NoteDropped(rank);
+  NoteBlockSize(rank, batch_.wrong_block_size);
+  return Outcome::kApplied;
+}
+
+const Target* Source::Feed(Rank rank, const StreamMessage& message) {
   const auto target = targets_.find(rank);
   if (target == targets_.end()) {
     NoteForeign(message, rank.dp_rank);
-    return Outcome::kApplied;
+    return nullptr;
   }
   fed_.insert(rank);
   const auto defect = defects_.find(rank);
@@ -120,22 +136,21 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
     defect->second.reason = StateReason::kNone;
     PublishStatus();
   }
-  ApplyEvents(target->second);
-  notes_.NoteDropped(rank, *target->second.health, message, batch_, translator_);
-  NoteDropped(rank);
-  NoteBlockSize(rank, batch_.wrong_block_size);
-  return Outcome::kApplied;
+  return &target->second;
 }
 
-void Source::ApplyEvents(const Target& target) {
+void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& message) {
   for (const PlacementEvent& event : batch_.events) {
-    const index::ApplyResult result = target.index->index->Apply(target.slot, event);
+    // An engine's batch is of one rank; in other streams each event names its own.
+    const Target* const to = event.rank == rank ? target : Feed(event.rank, message);
+    if (to == nullptr) continue;
+    const index::ApplyResult result = to->index->index->Apply(to->slot, event);
     metrics_.CountApplied(event.kind, result);
     if (result.status == index::ApplyStatus::kCapacity) {
       NoteDefect(event.rank, StateReason::kIndexFull, "the index has no room for more blocks");
     }
+    to->health->Count(fleet::RankCount::kEvents);
   }
-  target.health->Count(fleet::RankCount::kEvents, batch_.events.size());
 }
 
 void Source::NoteDropped(Rank rank) {
@@ -154,11 +169,10 @@ void Source::NoteFraming() {
   const std::size_t count = frames_.size();
   StreamMessage message;
   if (count > 0) message.payload = frames_[count - 1];
-  const bool numbered = count == 3;
-  notes_.NoteMessage(spec_.rank, *followers_.front().health, message,
-                     numbered ? "sequence" : "frame_count",
-                     numbered ? "the second frame is no sequence number"
-                              : fmt::format("{} frames instead of 3", count));
+  const FrameFault fault = ReadLive(frames_, message.sequence, message.payload);
+  notes_.NoteMessage(
+      spec_.rank, *followers_.front().health, message, FrameFaultName(fault),
+      fault == FrameFault::kCount ? fmt::format("{} frames instead of 3", count) : std::string());
 }
 
 void Source::NoteForeign(const StreamMessage& message, std::uint32_t dp_rank) {
@@ -273,8 +287,7 @@ void Source::PublishStats() {
       {RankCount::kReplaysFailed, now.replays_failed + now.replays_incomplete -
                                       published_.replays_failed - published_.replays_incomplete},
       {RankCount::kDecodeFailures, now.undecodable - published_.undecodable},
-      {RankCount::kFramesRejected, now.bad_frame_count + now.bad_sequence -
-                                       published_.bad_frame_count - published_.bad_sequence},
+      {RankCount::kFramesRejected, now.bad_frames() - published_.bad_frames()},
       {RankCount::kClears, now.clears - published_.clears},
       {RankCount::kDisconnects, now.disconnects - published_.disconnects},
   };

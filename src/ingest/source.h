@@ -82,7 +82,10 @@ class Source final : private StreamSink {
   void StopReplay() override;
   void SetState(RankState state, StateReason reason, std::string_view detail) override;
 
-  void ApplyEvents(const Target& target);
+  // The target of a rank of which a message speaks; null, and noted, when there is none.
+  const Target* Feed(Rank rank, const StreamMessage& message);
+  // `target` is that of `rank`, which most events are of.
+  void ApplyEvents(Rank rank, const Target* target, const StreamMessage& message);
   void NoteDropped(Rank rank);
   // `size` is the wrong block size that the rank stores with; 0 when it is right.
   void NoteBlockSize(Rank rank, std::uint32_t size);

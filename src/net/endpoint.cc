@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <string>
@@ -6,10 +7,13 @@
 
 #include <fmt/format.h>
 
+#include "net/event_endpoint.h"
 #include "net/event_socket.h"
 
 namespace kvr::net {
 namespace {
+
+constexpr std::string_view kPolledScheme = "trtllm+";
 
 // What is wrong with the port, or nothing. `*` asks the system for a free one.
 std::string CheckPort(std::string_view port, bool connecting) {
@@ -74,6 +78,24 @@ Result<void> CheckEndpoint(std::string_view endpoint, bool connecting) {
   if (wrong.empty()) return {};
   return Fail(ErrorCode::kInvalidArgument,
               fmt::format("invalid ZMQ endpoint `{}`: {}", endpoint.substr(0, 256), wrong));
+}
+
+bool IsPolled(std::string_view endpoint) {
+  return endpoint.starts_with(kPolledScheme);
+}
+
+Result<Url> PolledUrl(std::string_view endpoint) {
+  auto url = ParseUrl(endpoint.substr(std::min(endpoint.size(), kPolledScheme.size())));
+  if (url) return url;
+  return Fail(ErrorCode::kInvalidArgument,
+              fmt::format("invalid polled endpoint `{}`: {}", endpoint.substr(0, 256),
+                          url.error().message));
+}
+
+Result<void> CheckEventEndpoint(std::string_view endpoint) {
+  if (!IsPolled(endpoint)) return CheckEndpoint(endpoint, true);
+  KVR_TRY_VOID(PolledUrl(endpoint));
+  return {};
 }
 
 }  // namespace kvr::net

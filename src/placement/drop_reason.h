@@ -30,15 +30,19 @@ enum class DropReason : std::uint8_t {
   kChunkedStore,             // one name for several blocks
   kSparseStore,              // more tokens than the named blocks hold: which they are is unknown
   kTokensTooShort,           // fewer tokens than one block
+  // Of RouterEvents only.
+  kForeignWorker,     // of a worker other than the one whose stream it is
+  kUnknownResidency,  // of a cache that we cannot tell whose it is
 };
 
-inline constexpr std::size_t kDropReasonCount = 19;
+inline constexpr std::size_t kDropReasonCount = 21;
 inline constexpr std::array<std::string_view, kDropReasonCount> kDropReasonNames = {
-    "decode_error",  "unknown_event",    "unknown_ownership",   "unsupported_ownership",
-    "ignored_event", "remote_locality",  "unknown_locality",    "unknown_medium",
-    "unknown_kind",  "non_main_group",   "unlearned_group",     "ambiguous_cache_namespace",
-    "empty_store",   "self_referencing", "block_size_mismatch", "partial_block",
-    "chunked_store", "sparse_store",     "tokens_too_short"};
+    "decode_error",     "unknown_event",    "unknown_ownership",   "unsupported_ownership",
+    "ignored_event",    "remote_locality",  "unknown_locality",    "unknown_medium",
+    "unknown_kind",     "non_main_group",   "unlearned_group",     "ambiguous_cache_namespace",
+    "empty_store",      "self_referencing", "block_size_mismatch", "partial_block",
+    "chunked_store",    "sparse_store",     "tokens_too_short",    "foreign_worker",
+    "unknown_residency"};
 constexpr std::string_view DropReasonName(DropReason reason) {
   return kDropReasonNames[static_cast<std::size_t>(reason)];
 }

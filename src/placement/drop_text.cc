@@ -50,7 +50,8 @@ constexpr std::array<std::string_view, kDropReasonCount> kExplanations = {
     "the producer itself marks it as without meaning for an index",
     "the copy lies on another node, so this worker gains nothing from it",
     "its locality is neither LOCAL nor REMOTE, so nobody can say whether the worker can read it",
-    "its medium names no tier we know, and is never taken for the device",
+    "its medium names no tier we know, and is never taken for the device; `media: lenient` of the "
+    "worker accepts the names of more producers",
     "its attention kind is not one we know, so its blocks may not make up whole prefixes",
     "it is of a cache group without full attention, whose blocks do not make up whole prefixes",
     "its cache group was never announced with a kind; the announcement may have been missed",
@@ -63,6 +64,9 @@ constexpr std::array<std::string_view, kDropReasonCount> kExplanations = {
     "it brings more tokens than the blocks it names can hold, so which tokens they are is not "
     "known",
     "it brings fewer tokens than one block holds",
+    "it is of another worker than the one whose stream this is; register the worker under the id "
+    "that its events name",
+    "it does not say in a way we know whose cache it speaks of",
 };
 static_assert(!kExplanations.back().empty(), "every reason needs its words");
 
@@ -79,8 +83,10 @@ std::string DropDetail(const DroppedEvent& dropped, const wire::EventBatch& batc
   const wire::EngineEvent* event = EventAt(batch, dropped.index);
   if (event == nullptr) return {};
   switch (dropped.reason) {
-    case DropReason::kUnknownOwnership:
     case DropReason::kUnsupportedOwnership:
+      if (!event->backend.empty()) return fmt::format("pool `{}`", Shown(event->backend));
+      [[fallthrough]];
+    case DropReason::kUnknownOwnership:
       return fmt::format("ownership `{}`", Shown(event->ownership_name));
     case DropReason::kRemoteLocality:
     case DropReason::kUnknownLocality:

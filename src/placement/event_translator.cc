@@ -11,6 +11,7 @@
 #include "placement/block_keys.h"
 #include "placement/hash_set.h"
 #include "placement/rank_memory.h"
+#include "placement/router_placement.h"
 #include "wire/medium.h"
 #include "wire/trtllm_json.h"
 
@@ -64,7 +65,9 @@ void ForEachAhead(std::span<const EngineHash> hashes, const CopyTable& blocks, U
 
 std::optional<DropReason> CheckOrigin(const EngineEvent& event) {
   if (event.ownership == wire::Ownership::kUnknown) return DropReason::kUnknownOwnership;
-  if (event.ownership == wire::Ownership::kKvcr) return DropReason::kUnsupportedOwnership;
+  if (event.ownership == wire::Ownership::kKvcr || !event.backend.empty()) {
+    return DropReason::kUnsupportedOwnership;
+  }
   if (event.type == EventType::kIgnored) return DropReason::kIgnoredEvent;
   if (event.locality == wire::Locality::kRemote) return DropReason::kRemoteLocality;
   if (event.locality == wire::Locality::kUnknown) return DropReason::kUnknownLocality;
@@ -92,6 +95,7 @@ class EventTranslator::Impl {
                                             PlacementBatch& out) {
     out.Clear();
     ++stats_.batches;
+    if (router_.Takes(payload, options_.limits)) return TranslateRouterEvents(out);
     auto decoded = wire::LooksLikeJson(payload)
                        ? json_.Decode(payload, options_.limits, options_.block_size, batch_)
                        : wire::DecodeEventBatch(payload, options_.limits, batch_);
@@ -139,6 +143,17 @@ class EventTranslator::Impl {
   const TranslatorStats& stats() const { return stats_; }
 
  private:
+  Result<void, wire::DecodeError> TranslateRouterEvents(PlacementBatch& out) {
+    const auto placed =
+        router_.Place(options_.limits, options_.rank, options_.any_worker, out, batch_);
+    if (!placed) ++stats_.bad_batches;
+    for (const DroppedEvent& dropped : out.dropped)
+      ++stats_.dropped[static_cast<std::size_t>(dropped.reason)];
+    stats_.stored_blocks += out.blocks.size();
+    stats_.removed_blocks += out.removed.size();
+    return placed;
+  }
+
   // Null when the stream named too many ranks.
   RankMemory* MemoryOf(std::uint32_t dp_rank) {
     for (RankMemory& memory : ranks_) {
@@ -168,7 +183,8 @@ class EventTranslator::Impl {
       Emit(event, PlacementKind::kCleared, Tier::kDevice, memory, out);
       return std::nullopt;
     }
-    const auto tier = wire::TierFromMedium(event.medium);
+    const auto tier = options_.lenient_media ? wire::TierFromMediumLeniently(event.medium)
+                                             : wire::TierFromMedium(event.medium);
     if (!tier) return DropReason::kUnknownMedium;
     if (OnPath(*tier)) {
       if (event.type == EventType::kStored && event.group && event.kind != GroupKind::kAbsent) {
@@ -469,6 +485,7 @@ class EventTranslator::Impl {
   TranslatorStats stats_;
   std::vector<RankMemory> ranks_;
   wire::TrtllmJsonDecoder json_;
+  RouterPlacement router_;
   // Scratch, kept for its capacity.
   wire::EventBatch batch_;
   HashSet seen_;

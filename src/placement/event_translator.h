@@ -30,6 +30,8 @@ struct TranslatorOptions {
   Rank rank = {};                // whose events these are; a batch may name another dp_rank
   std::uint32_t block_size = 0;  // tokens; 0 takes each event's own
   UnmappedKeys unmapped_keys = UnmappedKeys::kFold;
+  bool lenient_media = false;  // see wire::TierFromMediumLeniently
+  bool any_worker = false;     // RouterEvents of other workers count as this one's
   // Placeholder ids of models whose engine hashes pad tokens instead of multimodal hashes.
   std::optional<TokenId> image_token = {};
   std::optional<TokenId> video_token = {};

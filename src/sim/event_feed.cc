@@ -4,27 +4,45 @@
 #include <array>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/check.h"
+#include "wire/event_encoder.h"
 
 namespace kvr::sim {
 namespace {
 
-struct Named {
-  std::string_view name;
-  FeedDialect dialect;  // but for `encoding`
-};
+using wire::EventField;
 
-constexpr std::array<Named, 4> kDialects = {{
-    {"vllm-0.9", {}},
-    {"vllm-0.14", {.device_medium = "GPU", .host_medium = "CPU", .host_placeholders = true}},
-    {"vllm-0.24",
-     {.device_medium = "GPU", .host_medium = "CPU", .host_placeholders = true, .group = true}},
-    {"sglang", {.device_medium = "GPU", .host_medium = "CPU_PINNED", .one_block_events = true}},
-}};
+bool Says(const wire::Dialect& dialect, EventField field) {
+  return std::ranges::find(dialect.stored.fields, field) != dialect.stored.fields.end();
+}
+
+// What a release does beside its encoding.
+FeedDialect DialectOf(const wire::Dialect& encoding) {
+  using Form = wire::Dialect::Form;
+  const std::string_view name = encoding.name;
+  const bool vllm = name.starts_with("vllm-");
+  const bool sglang = name.starts_with("sglang-");
+  FeedDialect dialect;
+  dialect.encoding = &encoding;
+  if (Says(encoding, EventField::kMedium) || encoding.form == Form::kPool) {
+    dialect.device_medium = "GPU";
+    // TensorRT-LLM's own publisher speaks of the device only.
+    if (name != "trtllm-zmq") dialect.host_medium = sglang ? "CPU_PINNED" : "CPU";
+  }
+  dialect.one_block_events = sglang && encoding.form == Form::kArrays;
+  dialect.host_placeholders = vllm;
+  dialect.group = Says(encoding, EventField::kGroup);
+  static constexpr std::array<std::string_view, 4> kWithTopic = {"vllm-0.26", "vllm-0.29",
+                                                                 "vllm-main", "vllm-map-batch"};
+  if (std::ranges::find(kWithTopic, name) != kWithTopic.end()) {
+    dialect.layout = net::ReplayLayout::kTopicSeqPayload;
+  }
+  return dialect;
+}
 
 std::span<const std::byte> Bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -33,18 +51,16 @@ std::span<const std::byte> Bytes(std::string_view text) {
 }  // namespace
 
 Result<FeedDialect> FeedDialectByName(std::string_view name) {
-  for (const Named& known : kDialects) {
-    if (known.name != name) continue;
-    FeedDialect dialect = known.dialect;
-    dialect.encoding = wire::DialectByName(name);
-    KVR_CHECK(dialect.encoding != nullptr);
-    return dialect;
-  }
-  std::array<std::string_view, kDialects.size()> names;
-  std::transform(kDialects.begin(), kDialects.end(), names.begin(),
-                 [](const Named& known) { return known.name; });
+  if (const wire::Dialect* encoding = wire::DialectByName(name)) return DialectOf(*encoding);
   return Fail(ErrorCode::kInvalidArgument,
-              fmt::format("no event dialect `{}`; there are {}", name, fmt::join(names, ", ")));
+              fmt::format("no event dialect `{}`; there are {}", name, FeedDialectNames()));
+}
+
+std::string FeedDialectNames() {
+  std::vector<std::string_view> names;
+  for (const wire::Dialect& dialect : wire::Dialects())
+    names.push_back(dialect.name);
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 Result<EventFeed> EventFeed::Create(const Options& options) {
@@ -54,6 +70,17 @@ Result<EventFeed> EventFeed::Create(const Options& options) {
 }
 
 Result<void> EventFeed::Bind() {
+  if (options_.dialect.pulled()) {
+    options_.publisher.endpoint.clear();
+    options_.publisher.replay_endpoint.reset();
+    lists_ = {fmt::format(
+        R"([{{"event_id":0,"data":{{"type":"created","num_blocks_per_cache_level":[{},0]}},)"
+        R"("window_size":{},"attention_dp_rank":{}}}])",
+        options_.blocks, wire::kTrtllmWindow, options_.dp_rank)};
+    event_id_ = 1;
+    held_names_.clear();
+    return {};
+  }
   KVR_TRY(publisher_, net::EventPublisher::Create(options_.publisher));
   // A restart comes back to where readers look for it.
   options_.publisher.endpoint = publisher_->endpoint();
@@ -67,7 +94,7 @@ void EventFeed::Publish(std::span<const KvEvent> events, Nanos now, Nanos wall) 
   if (events.empty()) return;
   Fill(events, wall);
   payload_.clear();
-  wire::EncodeEventBatch(batch_, *options_.dialect.encoding, payload_);
+  wire::EncodeEventBatch(batch_, *options_.dialect.encoding, payload_, &event_id_);
   if (delay_ <= Nanos{0} && held_.empty()) return Send(payload_);
   // What was delayed before stays ahead also after the delay was taken away.
   const Nanos after_others = held_.empty() ? now : held_.back().due;
@@ -106,7 +133,28 @@ Result<void> EventFeed::Restart() {
   return Bind();
 }
 
+std::string EventFeed::Drain() {
+  std::string all;
+  for (const std::string& list : std::exchange(lists_, {})) {
+    const std::string_view events = std::string_view(list).substr(1, list.size() - 2);
+    if (events.empty()) continue;
+    if (!all.empty()) all += ',';
+    all += events;
+  }
+  return all;
+}
+
 void EventFeed::Send(std::string_view payload) {
+  if (options_.dialect.pulled()) {
+    ++published_;
+    if (lose_ > 0) {
+      --lose_;
+      return;
+    }
+    lists_.emplace_back(payload);
+    if (lists_.size() > options_.lists_max) lists_.pop_front();
+    return;
+  }
   if (!publisher_) return;  // a restart that could not bind again
   ++published_;
   if (lose_ == 0) {
@@ -122,18 +170,37 @@ void EventFeed::Fill(std::span<const KvEvent> events, Nanos wall) {
   batch_.ts = std::chrono::duration<double>(wall).count();
   batch_.dp_rank = options_.dp_rank;
   for (const KvEvent& event : events) {
+    if (options_.dialect.pulled()) FollowNames(event);
     if (event.kind == PlacementKind::kStored) {
       AddStored(event);
     } else if (event.kind == PlacementKind::kRemoved) {
       batch_.AddRemoved(event.hashes).medium = event.tier == Tier::kDevice
                                                    ? options_.dialect.device_medium
                                                    : options_.dialect.host_medium;
+    } else if (options_.dialect.pulled()) {
+      AddRemovals();  // there is no other word for a clear
+      continue;
     } else {
       batch_.AddCleared();
       continue;
     }
     if (options_.dialect.group) batch_.events.back().group = 0;
   }
+}
+
+void EventFeed::FollowNames(const KvEvent& event) {
+  if (event.kind == PlacementKind::kStored) {
+    held_names_.insert(event.hashes.begin(), event.hashes.end());
+  } else if (event.kind == PlacementKind::kRemoved) {
+    for (const EngineHash hash : event.hashes)
+      held_names_.erase(hash);
+  }
+}
+
+void EventFeed::AddRemovals() {
+  const std::vector<EngineHash> names(held_names_.begin(), held_names_.end());
+  held_names_.clear();
+  if (!names.empty()) batch_.AddRemoved(names);
 }
 
 void EventFeed::AddStored(const KvEvent& event) {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,10 +29,15 @@ struct FeedDialect {
   bool host_placeholders = false;  // host copies are announced by hash alone
   bool group = false;              // events name cache group 0 and its kind
   net::ReplayLayout layout = net::ReplayLayout::kSeqPayload;
+
+  // Readers ask for the events over HTTP; there is no socket.
+  [[nodiscard]] bool pulled() const { return encoding->form == wire::Dialect::Form::kJson; }
 };
 
-// vllm-0.9, vllm-0.14, vllm-0.24, sglang. kInvalidArgument lists them.
+// Any of wire::Dialects(). kInvalidArgument lists them.
 Result<FeedDialect> FeedDialectByName(std::string_view name);
+// Their names, for people.
+std::string FeedDialectNames();
 
 // Publishes the events of one rank, one message for each call that has any.
 //
@@ -43,6 +49,8 @@ class EventFeed {
     FeedDialect dialect;
     std::uint32_t dp_rank = 0;
     std::uint32_t block_size = 64;
+    std::uint32_t blocks = 0;           // of the pool, as a pulled dialect announces it
+    std::size_t lists_max = 100'000;    // of a pulled dialect; then the oldest is lost
     std::size_t delayed_max = 100'000;  // messages held back by SetDelay; then the oldest goes out
   };
 
@@ -67,6 +75,10 @@ class EventFeed {
   // without a past; delayed messages are gone. On kIo the feed is silent from then on.
   Result<void> Restart();
 
+  [[nodiscard]] bool pulled() const { return options_.dialect.pulled(); }
+  // Of a pulled dialect: the events since the last call, separated by commas; they are gone then.
+  [[nodiscard]] std::string Drain();
+
   [[nodiscard]] const std::string& endpoint() const { return options_.publisher.endpoint; }
   // Empty without replay.
   [[nodiscard]] std::string replay_endpoint() const {
@@ -84,6 +96,8 @@ class EventFeed {
   Result<void> Bind();
   void Fill(std::span<const KvEvent> events, Nanos wall);
   void AddStored(const KvEvent& event);
+  void FollowNames(const KvEvent& event);
+  void AddRemovals();
   void Send(std::string_view payload);
 
   Options options_;
@@ -95,6 +109,10 @@ class EventFeed {
   std::uint64_t lose_ = 0;
   bool keep_lost_ = true;
   std::uint64_t published_ = 0;
+  std::uint64_t event_id_ = 0;
+  // Of a pulled dialect.
+  std::deque<std::string> lists_;
+  std::set<EngineHash> held_names_;
 };
 
 }  // namespace kvr::sim

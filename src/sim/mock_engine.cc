@@ -73,6 +73,7 @@ Result<void> MockEngine::BindFeeds() {
                      : fmt::format("tcp://{}:{}", options_.address, port + rank);
   };
   feed.block_size = options_.core.pool.block_size;
+  feed.blocks = options_.core.pool.blocks_max;
   feed.publisher.topic = options_.topic;
   feed.publisher.replay_messages_max = options_.replay_messages_max;
   feed.publisher.layout = options_.replay_layout.value_or(feed.dialect.layout);
@@ -221,6 +222,16 @@ std::uint32_t MockEngine::LeastBusy() const {
     best = rank;
   }
   return best;
+}
+
+std::string MockEngine::DrainEvents() {
+  std::string list = "[";
+  for (EventFeed& feed : feeds_) {
+    const std::string events = feed.Drain();
+    if (!events.empty() && list.size() > 1) list += ',';
+    list += events;
+  }
+  return list + "]";
 }
 
 bool MockEngine::ResetCache() {

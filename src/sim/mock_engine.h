@@ -126,6 +126,10 @@ class MockEngine {
   [[nodiscard]] RankStatus status(std::uint32_t rank) const;
   [[nodiscard]] const KvPool& pool(std::uint32_t rank) const { return cores_[rank]->pool(); }
   [[nodiscard]] EventFeed& feed(std::uint32_t rank) { return feeds_[rank]; }
+  // Whether readers ask for the events, which DrainEvents then answers with a JSON list of all
+  // ranks.
+  [[nodiscard]] bool pulled() const { return !feeds_.empty() && feeds_[0].pulled(); }
+  [[nodiscard]] std::string DrainEvents();
   // The clock looks again at once; call it after a feed was told to delay.
   void Wake() { wake_.Notify(); }
 

@@ -90,6 +90,11 @@ void MockServer::AddRoutes() {
   server_.Route("GET", "/v1/models", AtOnce([this](const auto&) { return Models(); }));
   server_.Route("GET", "/health", AtOnce([](const auto&) { return net::HttpResponse{}; }));
   server_.Route("GET", "/metrics", AtOnce([this](const auto&) { return Metrics(); }));
+  if (engine_->pulled()) {
+    server_.Route("GET", "/kv_cache_events", AtOnce([this](const auto&) {
+                    return net::JsonResponse(200, engine_->DrainEvents());
+                  }));
+  }
   server_.Route("GET", "/mock/blocks", AtOnce([this](const auto&) { return Blocks(); }));
   server_.Route("POST", "/reset_prefix_cache", AtOnce([this](const auto&) {
                   return net::JsonResponse(

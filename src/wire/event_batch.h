@@ -75,13 +75,15 @@ struct EngineEvent {
 
   std::string_view medium;
   std::optional<std::uint32_t> group;
-  std::optional<std::uint32_t> window;  // tokens
+  std::optional<std::uint32_t> window;        // tokens
+  std::optional<std::uint32_t> token_offset;  // of ATOM; where in the prompt the store begins
   GroupKind kind = GroupKind::kAbsent;
   Locality locality = Locality::kAbsent;
   Ownership ownership = Ownership::kFramework;
   std::string_view kind_name;
   std::string_view locality_name;
   std::string_view ownership_name;
+  std::string_view backend;  // the part of a pool that workers share; empty: no pool speaks
 };
 
 // An event that could not be decoded; its siblings were.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "base/result.h"
@@ -9,6 +10,10 @@
 #include "wire/event_batch.h"
 
 namespace kvr::wire {
+
+// Which bytes of a digest an engine takes for its integer form, big-endian. The bytes alone do not
+// say; vLLM and what is built on it take the last 8, SGLang and TensorRT-LLM the first 8.
+enum class DigestEnd : std::uint8_t { kLast, kFirst };
 
 // Ceilings that hold whatever the peer sends. The first two refuse the batch; an event that would
 // cross one of the others is refused alone.
@@ -21,6 +26,7 @@ struct DecodeLimits {
   std::size_t extra_keys_max = std::size_t{1} << 18;  // keys, and multimodal objects
   // Nesting of values we do not know.
   std::size_t depth_max = 16;
+  DigestEnd digests = DigestEnd::kLast;
 };
 
 // Decodes one event batch, as engines publish it, into `batch`, reusing its capacity.

@@ -4,22 +4,10 @@
 #include <array>
 
 #include "wire/msgpack_writer.h"
+#include "wire/numbered_events.h"
 
 namespace kvr::wire {
 namespace {
-
-constexpr std::array<Dialect, 10> kDialects = {{
-    {"vllm-0.9", false, false, true, 6, 2, 1, false},
-    {"vllm-0.10", false, false, false, 7, 3, 1, false},
-    {"vllm-0.14", false, false, false, 8, 3, 1, false},
-    {"vllm-0.17", false, false, false, 9, 3, 1, false},
-    {"vllm-0.20", false, false, false, 10, 4, 1, false},
-    {"vllm-0.22", false, false, false, 12, 4, 1, false},
-    {"vllm-0.24", true, false, false, 8, 3, 1, false},
-    {"sglang", false, true, false, 7, 3, 1, true},
-    {"sglang-map", true, true, false, 6, 2, 1, false},
-    {"positional", false, false, false, 14, 8, 2, true},
-}};
 
 struct Scope {
   const EventBatch& batch;
@@ -99,27 +87,9 @@ void WriteCopiesLeft(const Scope& scope) {
   }
 }
 
-enum class Field {
-  kHashes,
-  kParent,
-  kTokens,
-  kBlockSize,
-  kLoraId,
-  kMedium,
-  kLoraName,
-  kExtraKeys,
-  kGroup,
-  kKind,
-  kWindow,
-  kLocality,
-  kOwnership,
-  kSessionId,
-  kCacheSalt,
-  kMmInfos,
-  kCopiesLeft,
-};
+using Field = EventField;
 
-constexpr std::array<std::string_view, 17> kKeys = {"block_hashes",
+constexpr std::array<std::string_view, 18> kKeys = {"block_hashes",
                                                     "parent_block_hash",
                                                     "token_ids",
                                                     "block_size",
@@ -135,18 +105,8 @@ constexpr std::array<std::string_view, 17> kKeys = {"block_hashes",
                                                     "session_id",
                                                     "cache_salt",
                                                     "block_mm_infos",
-                                                    "remaining_copy_counts"};
-
-// In the order of positions; what has none comes last.
-constexpr std::array<Field, 16> kStoredFields = {
-    Field::kHashes,    Field::kParent,    Field::kTokens,    Field::kBlockSize,
-    Field::kLoraId,    Field::kMedium,    Field::kLoraName,  Field::kExtraKeys,
-    Field::kGroup,     Field::kKind,      Field::kWindow,    Field::kLocality,
-    Field::kOwnership, Field::kCacheSalt, Field::kSessionId, Field::kMmInfos};
-constexpr std::array<Field, 9> kRemovedFields = {
-    Field::kHashes,   Field::kMedium,    Field::kGroup,     Field::kKind,      Field::kWindow,
-    Field::kLocality, Field::kOwnership, Field::kSessionId, Field::kCopiesLeft};
-constexpr std::array<Field, 1> kClearedFields = {Field::kOwnership};
+                                                    "remaining_copy_counts",
+                                                    "token_offset"};
 
 bool Present(Field field, const EngineEvent& event) {
   switch (field) {
@@ -182,6 +142,8 @@ bool Present(Field field, const EngineEvent& event) {
       return event.has_mm_infos;
     case Field::kCopiesLeft:
       return event.copies_left.count > 0;
+    case Field::kTokenOffset:
+      return event.token_offset.has_value();
   }
   return false;
 }
@@ -227,53 +189,50 @@ void Write(Field field, const Scope& scope) {
       return WriteMmInfos(scope);
     case Field::kCopiesLeft:
       return WriteCopiesLeft(scope);
+    case Field::kTokenOffset:
+      return scope.out.Uint(*event.token_offset);
   }
 }
 
-// What the schema of one event type says in one dialect.
-struct Layout {
-  std::string_view tag;
-  std::span<const Field> fields;
-  std::size_t length;  // as Dialect::stored_length
-};
-
-Layout LayoutOf(EventType type, const Dialect& dialect) {
-  switch (type) {
-    case EventType::kStored:
-      return {"BlockStored", kStoredFields, dialect.stored_length};
-    case EventType::kRemoved:
-      return {"BlockRemoved", kRemovedFields, dialect.removed_length};
-    case EventType::kCleared:
-      return {"AllBlocksCleared", kClearedFields, dialect.cleared_length};
-    case EventType::kIgnored:
-      break;
-  }
-  return {"Ignored", {}, 1};
+std::string_view TagOf(EventType type) {
+  static constexpr std::array<std::string_view, 4> kTags = {"BlockStored", "BlockRemoved",
+                                                            "AllBlocksCleared", "Ignored"};
+  return kTags[static_cast<std::size_t>(type)];
 }
 
-void WriteMap(const Scope& scope, const Layout& layout) {
+EventLayout LayoutOf(EventType type, const Dialect& dialect) {
+  if (type == EventType::kStored) return dialect.stored;
+  if (type == EventType::kRemoved) return dialect.removed;
+  return type == EventType::kCleared ? dialect.cleared : EventLayout{};
+}
+
+void WriteOrNil(Field field, const Scope& scope) {
+  if (Present(field, scope.event)) {
+    Write(field, scope);
+  } else {
+    scope.out.Nil();
+  }
+}
+
+void WriteMap(const Scope& scope, const EventLayout& layout) {
   const auto written = [&](std::size_t i) {
-    return i + 1 < layout.length || Present(layout.fields[i], scope.event);
+    return i < layout.required || Present(layout.fields[i], scope.event);
   };
   std::size_t pairs = 1;
   for (std::size_t i = 0; i < layout.fields.size(); ++i)
     pairs += std::size_t{written(i)};
   scope.out.Map(pairs);
   scope.out.Text("type");
-  scope.out.Text(layout.tag);
+  scope.out.Text(TagOf(scope.event.type));
   for (std::size_t i = 0; i < layout.fields.size(); ++i) {
     if (!written(i)) continue;
-    const Field field = layout.fields[i];
-    scope.out.Text(kKeys[static_cast<std::size_t>(field)]);
-    if (Present(field, scope.event)) {
-      Write(field, scope);
-    } else {
-      scope.out.Nil();
-    }
+    scope.out.Text(kKeys[static_cast<std::size_t>(layout.fields[i])]);
+    WriteOrNil(layout.fields[i], scope);
   }
 }
 
 constexpr std::array<Field, 3> kMetadata = {Field::kCacheSalt, Field::kSessionId, Field::kLoraName};
+constexpr std::size_t kMetadataPlace = 6;  // of the fields, the tag not counted
 
 bool NeedsMetadata(const EngineEvent& event, const Dialect& dialect) {
   return dialect.metadata && event.type == EventType::kStored &&
@@ -291,53 +250,75 @@ void WriteMetadata(const Scope& scope) {
   }
 }
 
-void WriteArray(const Scope& scope, const Layout& layout) {
+void WriteArray(const Scope& scope, const EventLayout& layout) {
   const bool metadata = NeedsMetadata(scope.event, scope.dialect);
-  const std::size_t length = metadata ? std::max<std::size_t>(layout.length, 8) : layout.length;
-  scope.out.Array(length);
-  scope.out.Text(layout.tag);
-  for (std::size_t i = 0; i + 1 < length; ++i) {
-    const Field field = layout.fields[i];
-    if (metadata && field == Field::kLoraName) {
+  std::size_t length = layout.fields.size();
+  if (metadata) length = std::max(length, kMetadataPlace + 1);
+  scope.out.Array(1 + length);
+  scope.out.Text(TagOf(scope.event.type));
+  for (std::size_t i = 0; i < length; ++i) {
+    if (metadata && i == kMetadataPlace) {
       WriteMetadata(scope);
-    } else if (Present(field, scope.event)) {
-      Write(field, scope);
     } else {
-      scope.out.Nil();
+      WriteOrNil(layout.fields[i], scope);
     }
   }
+}
+
+void WriteEvents(const EventBatch& batch, const Dialect& dialect, MsgpackWriter& writer) {
+  writer.Array(batch.events.size());
+  for (const EngineEvent& event : batch.events) {
+    const Scope scope{batch, event, dialect, writer};
+    const EventLayout layout = LayoutOf(event.type, dialect);
+    if (dialect.form == Dialect::Form::kArrays) {
+      WriteArray(scope, layout);
+    } else {
+      WriteMap(scope, layout);
+    }
+  }
+}
+
+void WriteRank(const EventBatch& batch, MsgpackWriter& writer) {
+  if (batch.dp_rank) {
+    writer.Uint(*batch.dp_rank);
+  } else {
+    writer.Nil();
+  }
+}
+
+void WriteBatch(const EventBatch& batch, const Dialect& dialect, MsgpackWriter& writer) {
+  using RankPlace = Dialect::RankPlace;
+  const bool ranked = dialect.rank == RankPlace::kAlways ||
+                      (dialect.rank == RankPlace::kWhenKnown && batch.dp_rank.has_value());
+  const std::size_t parts = ranked ? 3 : 2;
+  if (dialect.form == Dialect::Form::kMapBatch) {
+    writer.Map(parts);
+    writer.Text("ts");
+    writer.Double(batch.ts);
+    writer.Text("events");
+    WriteEvents(batch, dialect, writer);
+    if (ranked) writer.Text("data_parallel_rank");
+  } else {
+    writer.Array(parts);
+    writer.Double(batch.ts);
+    WriteEvents(batch, dialect, writer);
+  }
+  if (ranked) WriteRank(batch, writer);
 }
 
 }  // namespace
 
-std::span<const Dialect> Dialects() {
-  return kDialects;
-}
-
-const Dialect* DialectByName(std::string_view name) {
-  const auto found = std::find_if(kDialects.begin(), kDialects.end(),
-                                  [&](const Dialect& dialect) { return dialect.name == name; });
-  return found == kDialects.end() ? nullptr : &*found;
-}
-
-void EncodeEventBatch(const EventBatch& batch, const Dialect& dialect, std::string& out) {
+void EncodeEventBatch(const EventBatch& batch, const Dialect& dialect, std::string& out,
+                      std::uint64_t* event_id) {
+  std::uint64_t first = 0;
+  std::uint64_t& id = event_id != nullptr ? *event_id : first;
   MsgpackWriter writer(out);
-  writer.Array(dialect.bare_batch && !batch.dp_rank ? 2 : 3);
-  writer.Double(batch.ts);
-  writer.Array(batch.events.size());
-  for (const EngineEvent& event : batch.events) {
-    const Scope scope{batch, event, dialect, writer};
-    const Layout layout = LayoutOf(event.type, dialect);
-    if (dialect.maps) {
-      WriteMap(scope, layout);
-    } else {
-      WriteArray(scope, layout);
-    }
-  }
-  if (batch.dp_rank) {
-    writer.Uint(*batch.dp_rank);
-  } else if (!dialect.bare_batch) {
-    writer.Nil();
+  if (dialect.form == Dialect::Form::kJson) {
+    EncodeTrtllmList(batch, id, out);
+  } else if (dialect.form == Dialect::Form::kPool) {
+    EncodePoolBatch(batch, id, out);
+  } else {
+    WriteBatch(batch, dialect, writer);
   }
 }
 

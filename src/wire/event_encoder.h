@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,29 +11,78 @@
 
 namespace kvr::wire {
 
-// How one engine release writes events.
+// What an event may say.
+enum class EventField : std::uint8_t {
+  kHashes,
+  kParent,
+  kTokens,
+  kBlockSize,
+  kLoraId,
+  kMedium,
+  kLoraName,
+  kExtraKeys,
+  kGroup,
+  kKind,
+  kWindow,
+  kLocality,
+  kOwnership,
+  kSessionId,
+  kCacheSalt,
+  kMmInfos,
+  kCopiesLeft,
+  kTokenOffset,
+};
+
+// The fields of one event type in one dialect. Arrays: one place each, nil where there is nothing
+// to say. Maps: the first `required` are written although they are nil, the others only when they
+// are not.
+struct EventLayout {
+  std::span<const EventField> fields;
+  std::size_t required = 0;
+};
+
+// How one producer, or one release of it, writes events.
 struct Dialect {
+  enum class Form : std::uint8_t {
+    kArrays,    // events are arrays in a batch that is one
+    kMaps,      // events are maps in a batch that is an array
+    kMapBatch,  // the batch is a map, too
+    kPool,      // the maps of Mooncake's master, one a block
+    kJson,      // TensorRT-LLM's list
+  };
+  enum class RankPlace : std::uint8_t {
+    kNone,       // the batch has two elements
+    kAlways,     // nil without a rank
+    kWhenKnown,  // two elements without a rank
+  };
+
   std::string_view name;
-  bool maps = false;           // events are maps; else arrays
+  Form form = Form::kArrays;
   bool signed_hashes = false;  // hashes of 2^63 and more are written as negative numbers
-  bool bare_batch = false;     // without a rank the batch has two elements; else a nil
-  // Arrays: elements of each event type, the tag included; what does not fit is not said.
-  // Maps: the leading fields that are written even when they are nil, the tag included.
-  std::size_t stored_length = 0;
-  std::size_t removed_length = 0;
-  std::size_t cleared_length = 1;
+  RankPlace rank = RankPlace::kAlways;
+  EventLayout stored{};
+  EventLayout removed{};
+  EventLayout cleared{};
   bool metadata = false;  // arrays: salt and session go as a map in the place of the LoRA name
 };
 
-// vllm-0.9, vllm-0.10, vllm-0.14, vllm-0.17, vllm-0.20, vllm-0.22, vllm-0.24 (from there on maps),
-// sglang, sglang-map, and positional, which is no release but writes every position there is.
+// The window that TensorRT-LLM's events are of, in tokens, when none is said.
+inline constexpr std::uint64_t kTrtllmWindow = 4096;
+
+// vllm-0.9.0, 0.9.1, 0.10.2, 0.14, 0.17, 0.19, 0.20, 0.22, 0.24 (from there on maps), 0.26, 0.29,
+// main, map-batch; sglang-0.4.6, 0.4.7, 0.5.9, 0.5.18, main; trtllm-zmq, trtllm-json; dynamo-relay;
+// mooncake; atom. And two that are no release but say all there is: maps, positional.
 std::span<const Dialect> Dialects();
-// Null for a name that is not listed.
+// Also by the short names vllm-0.9, vllm-0.10, sglang and sglang-map. Null for a name that is not
+// listed.
 const Dialect* DialectByName(std::string_view name);
 
-// Appends `batch` to `out`. Events that could not be decoded are not written. Encoding a decoded
-// batch in the dialect it came in gives the same bytes, as far as the dialect's fields go: digests
-// are written as integers, nil tokens as an empty list.
-void EncodeEventBatch(const EventBatch& batch, const Dialect& dialect, std::string& out);
+// Appends `batch` to `out`. Events that could not be decoded are not written, and what a dialect
+// has no words for is left out: fields, and of TensorRT-LLM's list clears. Encoding a decoded batch
+// in the dialect it came in gives the same bytes but for these: digests are written as integers,
+// nil tokens as an empty list, and what decoding passes over is gone. Dialects whose events are
+// numbered begin with `*event_id`, which is moved on; null counts from 0.
+void EncodeEventBatch(const EventBatch& batch, const Dialect& dialect, std::string& out,
+                      std::uint64_t* event_id = nullptr);
 
 }  // namespace kvr::wire

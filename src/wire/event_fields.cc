@@ -17,17 +17,20 @@ std::uint32_t Size32(std::size_t size) {
   return static_cast<std::uint32_t>(size);  // below DecodeLimits::payload_bytes_max
 }
 
-// An integer by its 64 bits, whatever its sign; a digest by its last 8 bytes, big-endian, which is
+// An integer by its 64 bits, whatever its sign; a digest by 8 of its bytes, big-endian, which is
 // what an engine that sends integers makes of the same digest.
-bool HashOf(MsgpackReader& in, const MsgpackItem& item, std::size_t at, EngineHash& hash) {
+bool HashOf(FieldContext& context, const MsgpackItem& item, std::size_t at, EngineHash& hash) {
+  MsgpackReader& in = context.in;
   if (item.is_integer()) {
     hash = EngineHash{item.number};
     return true;
   }
   if (item.kind != Kind::kBin) return in.Fail(DecodeErrc::kWrongType, at);
   if (item.bytes.empty()) return in.Fail(DecodeErrc::kOutOfRange, at);
+  std::string_view digest = item.bytes;
+  if (context.limits.digests == DigestEnd::kFirst) digest = digest.substr(0, sizeof hash);
   std::uint64_t value = 0;
-  for (const char c : item.bytes)
+  for (const char c : digest)
     value = value << 8 | static_cast<unsigned char>(c);
   hash = EngineHash{value};
   return true;
@@ -52,7 +55,7 @@ bool ReadHashes(FieldContext& context, EngineEvent& event) {
     }
     const std::size_t at = in.offset();
     MsgpackItem item;
-    if (!in.Read(item) || !HashOf(in, item, at, hash)) return false;
+    if (!in.Read(item) || !HashOf(context, item, at, hash)) return false;
   }
   return true;
 }
@@ -62,7 +65,7 @@ bool ReadParent(FieldContext& context, EngineEvent& event) {
   MsgpackItem item;
   event.parent.reset();
   if (!context.in.Read(item)) return false;
-  return item.kind == Kind::kNil || HashOf(context.in, item, at, event.parent.emplace());
+  return item.kind == Kind::kNil || HashOf(context, item, at, event.parent.emplace());
 }
 
 // Pairs of neighbours: [[1,2],[2,3]] are the tokens 1, 2, 3.
@@ -398,6 +401,11 @@ bool ReadOwnership(FieldContext& context, EngineEvent& event) {
   return true;
 }
 
+// A pool that many workers share names its parts; no engine does.
+bool ReadBackend(FieldContext& context, EngineEvent& event) {
+  return ReadTextOrNil(context.in, event.backend);
+}
+
 // A clear may name an owner. A medium in its place says which pool emptied; the clear is
 // for all tiers all the same, which forgets too much rather than too little.
 bool ReadClearOwnership(FieldContext& context, EngineEvent& event) {
@@ -409,7 +417,7 @@ bool ReadClearOwnership(FieldContext& context, EngineEvent& event) {
   return true;
 }
 
-constexpr std::array<Field, 18> kStoredFields = {{
+constexpr std::array<Field, 19> kStoredFields = {{
     {"block_hashes", 1, true, ReadHashes},
     {"parent_block_hash", 2, false, ReadParent},
     {"token_ids", 3, true, ReadTokens},
@@ -428,9 +436,10 @@ constexpr std::array<Field, 18> kStoredFields = {{
     {"session_id", kNoPosition, false, ReadSessionId},
     {"cache_salt", kNoPosition, false, ReadCacheSalt},
     {"block_mm_infos", kNoPosition, false, ReadMmInfos},
+    {"backend_id", kNoPosition, false, ReadBackend},
 }};
 
-constexpr std::array<Field, 10> kRemovedFields = {{
+constexpr std::array<Field, 11> kRemovedFields = {{
     {"block_hashes", 1, true, ReadHashes},
     {"medium", 2, false, ReadMedium},
     {"group_idx", 3, false, ReadGroup},
@@ -441,6 +450,7 @@ constexpr std::array<Field, 10> kRemovedFields = {{
     {"source_kind", kNoPosition, false, ReadOwnership},
     {"session_id", kNoPosition, false, ReadSessionId},
     {"remaining_copy_counts", kNoPosition, false, ReadCopiesLeft},
+    {"backend_id", kNoPosition, false, ReadBackend},
 }};
 
 constexpr std::array<Field, 2> kClearedFields = {{
@@ -493,7 +503,9 @@ bool ReadTailByType(FieldContext& context, std::span<const TailSlot> slots, Engi
   MsgpackReader& in = context.in;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     in.Seek(slots[i].offset);
-    if (slots[i].u32 && !IsTokenOffset(slots, i)) {
+    if (slots[i].u32 && IsTokenOffset(slots, i)) {
+      if (!ReadU32OrNil(in, event.token_offset)) return false;
+    } else if (slots[i].u32) {
       std::optional<std::uint32_t>& number = event.group ? event.window : event.group;
       if (!number && !ReadU32OrNil(in, number)) return false;
     } else if (slots[i].kind == Kind::kString) {

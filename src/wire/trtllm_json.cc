@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <unordered_set>
 
 #include <simdjson.h>
 
@@ -68,6 +69,56 @@ bool LooksLikeJson(std::span<const std::byte> payload) {
   return false;
 }
 
+namespace {
+
+// Which attention window of an engine is the main one: the largest. An engine says which there are
+// when it starts; who comes later learns from the events themselves.
+class WindowTable {
+ public:
+  void Created(std::uint64_t window) {
+    main_ = announced_ ? std::max(main_, window) : window;
+    announced_ = true;
+    seen_main_ = true;
+  }
+
+  // An event of a window; 0 is one that does not say.
+  void Seen(std::uint64_t window) {
+    if (window == 0 || announced_) return;
+    largest_seen_ = std::max(largest_seen_, window);
+    seen_main_ = seen_main_ || window == main_;
+    ++events_;
+    // What was learned before a reset holds unless the events disprove it: a larger window does at
+    // once, one that nobody speaks of any more after a while.
+    if (window > main_) {
+      main_ = window;
+      seen_main_ = true;
+    } else if (!seen_main_ && events_ >= kEventsToForget) {
+      main_ = largest_seen_;
+      seen_main_ = true;
+    }
+  }
+
+  [[nodiscard]] bool IsMinor(std::uint64_t window) const { return window != 0 && window < main_; }
+
+  void Reset() {
+    announced_ = false;
+    seen_main_ = false;
+    largest_seen_ = 0;
+    events_ = 0;
+  }
+
+ private:
+  static constexpr std::uint64_t kEventsToForget = 256;
+
+  std::uint64_t main_ = 0;
+  bool announced_ = false;  // by the engine, since the last reset
+  bool seen_main_ = false;  // since the last reset
+  std::uint64_t largest_seen_ = 0;
+  std::uint64_t events_ = 0;
+};
+
+}  // namespace
+
 class TrtllmJsonDecoder::Impl {
  public:
   Result<void, DecodeError> Decode(std::span<const std::byte> payload, const DecodeLimits& limits,
@@ -93,8 +144,9 @@ class TrtllmJsonDecoder::Impl {
   }
 
   void Reset() {
-    main_window_ = 0;
+    windows_.Reset();
     lower_levels_ = false;
+    partial_.clear();
   }
 
  private:
@@ -126,10 +178,11 @@ class TrtllmJsonDecoder::Impl {
     window_ = Get<std::uint64_t>(item, "window_size").value_or(0);
     index_ = index;
     if (*type == "created") {
-      main_window_ = std::max(main_window_, window_);
+      windows_.Created(window_);
       Add(EventType::kIgnored, "", batch);
       return std::nullopt;
     }
+    windows_.Seen(window_);
     if (*type == "stored") return Stored(data, batch);
     if (*type == "removed") return Removed(data, batch);
     if (*type == "updated") return Updated(data, batch);
@@ -141,7 +194,7 @@ class TrtllmJsonDecoder::Impl {
     event.type = type;
     event.index = index_;
     event.medium = medium;
-    if (window_ < main_window_) {
+    if (windows_.IsMinor(window_)) {
       event.kind = GroupKind::kOther;
       event.kind_name = "sliding_window";
       event.window = static_cast<std::uint32_t>(
@@ -180,6 +233,7 @@ class TrtllmJsonDecoder::Impl {
       const std::size_t count = tokens.size();
       if (block_size == 0) block_size = static_cast<std::uint32_t>(count);
       if (count > block_size) return DecodeErrc::kOutOfRange;
+      if (count < block_size) NotePartial(*hash);
       if (count < block_size && started) break;
       std::string_view medium;
       if (const Outcome error =
@@ -260,6 +314,15 @@ class TrtllmJsonDecoder::Impl {
     return std::nullopt;
   }
 
+  // So that its removal is left out as well.
+  void NotePartial(EngineHash hash) {
+    // An engine has about one for each request. Beyond the limit a removal of one that was left out
+    // passes, and finds nothing.
+    constexpr std::size_t kPartialMax = 65'536;
+    if (partial_.size() >= kPartialMax) partial_.clear();
+    partial_.insert(Raw(hash));
+  }
+
   Outcome Removed(const dom::element& data, EventBatch& batch) {
     dom::array hashes;
     if (data["block_hashes"].get(hashes) != simdjson::SUCCESS) return DecodeErrc::kMissingField;
@@ -268,7 +331,11 @@ class TrtllmJsonDecoder::Impl {
     for (const dom::element value : hashes) {
       const auto hash = ToHash(value);
       if (!hash) return DecodeErrc::kWrongType;
-      batch.hashes.push_back(*hash);
+      if (partial_.erase(Raw(*hash)) == 0) batch.hashes.push_back(*hash);
+    }
+    if (batch.hashes.size() == begin && hashes.size() > 0) {  // none was ever passed on
+      Add(EventType::kIgnored, "", batch);
+      return std::nullopt;
     }
     // A removal names no level: the block is gone from all that were ever used.
     const std::size_t levels = lower_levels_ ? kLevelMedia.size() : 1;
@@ -311,8 +378,9 @@ class TrtllmJsonDecoder::Impl {
   std::uint32_t index_ = 0;
   std::uint64_t window_ = 0;
   // Learned.
-  std::uint64_t main_window_ = 0;
+  WindowTable windows_;
   bool lower_levels_ = false;
+  std::unordered_set<std::uint64_t> partial_;  // blocks left out because they were not full
 };
 
 TrtllmJsonDecoder::TrtllmJsonDecoder() : impl_(std::make_unique<Impl>()) {}

@@ -19,10 +19,10 @@ bool LooksLikeJson(std::span<const std::byte> payload);
 // Decodes one event, or a list of them, of one stream.
 //
 // A partial block and what follows it in the same event are left out, for an index knows full
-// blocks only. Of several attention windows the largest is the main one; events of the others are
-// marked as of another group. A block that moves between cache levels becomes a store by name in
-// the new tier and a removal from the old. Events are told apart per item, as MessagePack ones are.
-// Not thread-safe.
+// blocks only, and so is its removal. Of several attention windows the largest is the main one;
+// events of the others are marked as of another group. A block that moves between cache levels
+// becomes a store by name in the new tier and a removal from the old. Events are told apart per
+// item, as MessagePack ones are. Not thread-safe.
 class TrtllmJsonDecoder {
  public:
   TrtllmJsonDecoder();
@@ -35,7 +35,8 @@ class TrtllmJsonDecoder {
   Result<void, DecodeError> Decode(std::span<const std::byte> payload, const DecodeLimits& limits,
                                    std::uint32_t block_size, EventBatch& batch);
 
-  // Forgets windows and levels, as after a restart of the engine.
+  // Forgets levels and partial blocks, as after a restart of the engine. The main window is taken
+  // to be the same until the engine or its events say otherwise.
   void Reset();
 
  private:

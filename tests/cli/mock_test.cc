@@ -52,7 +52,7 @@ TEST(KvrouteMock, UsageErrorsSayWhatToChange) {
   EXPECT_THAT(ports.err, HasSubstr("exceed 65535"));
   const auto dialect = RunKvroute({"mock", "--dialect", "vllm-7"});
   EXPECT_EQ(dialect.exit_code, 2);
-  EXPECT_THAT(dialect.err, HasSubstr("vllm-0.9, vllm-0.14, vllm-0.24, sglang"));
+  EXPECT_THAT(dialect.err, HasSubstr("vllm-0.24, vllm-0.26"));
   const auto block_size = RunKvroute({"mock", "--block-size", "0"});
   EXPECT_EQ(block_size.exit_code, 2);
   EXPECT_THAT(block_size.err, HasSubstr("--block-size"));

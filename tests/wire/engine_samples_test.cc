@@ -126,8 +126,8 @@ const std::map<std::string, std::string>& Expected() {
            Hashed({1, 0}, {kMm}, "abababababababababababababababababababababababababababababababab",
                   "", "tenant-a") +
            " !eligible"},
-      {"mooncake-master-stored-object-key-only", "drop 0 unknown_medium"},
-      {"mooncake-master-removed", "drop 0 unknown_medium"},
+      {"mooncake-master-stored-object-key-only", "drop 0 unsupported_ownership"},
+      {"mooncake-master-removed", "drop 0 unsupported_ownership"},
   };
   return all;
 }

@@ -171,7 +171,7 @@ TEST(ExtraKeyRows, ABlockListOfAnotherTypeIsAnEventError) {
 }
 
 TEST(NormaliserRows, Media) {
-  for (const std::string_view medium : {"FS", "OBJ", "cpu", "gpu", "Gpu", "SHARED_STORAGE"}) {
+  for (const std::string_view medium : {"FS", "OBJ", "cpu", "gpu", "Gpu"}) {
     const std::string more = R"("medium":")" + std::string(medium) + R"(")";
     Expect("N1", {
                      {{St("11", "null", kA,

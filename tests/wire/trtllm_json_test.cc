@@ -89,8 +89,48 @@ TEST(TrtllmJson, OnlyTheLargestWindowCounts) {
   EXPECT_EQ(Feed(stream, Event(store, 4096)), "stored device 11=A");
   EXPECT_EQ(Feed(stream, Event(R"({"type":"removed","block_hashes":[11]})", 512)),
             "drop 0 non_main_group");
+}
+
+// A stream that starts over is mostly the same engine's, whose windows are what they were.
+TEST(TrtllmJson, TheMainWindowOutlivesAReset) {
+  const std::string created = R"({"type":"created","num_blocks_per_cache_level":[8,0]})";
+  const std::string store = Stored("null", Block(11, {1, 2, 3, 4}));
+  const std::string removal = R"({"type":"removed","block_hashes":[77]})";
+  Stream stream;
+  Feed(stream, "[" + Event(created, 512) + "," + Event(created, 4096) + "]");
   stream.translator().Reset();
+  EXPECT_EQ(Feed(stream, Event(store, 512)), "drop 0 non_main_group");
+  EXPECT_EQ(Feed(stream, Event(store, 4096)), "stored device 11=A");
+  // Another engine announces its own windows, smaller ones too.
+  stream.translator().Reset();
+  Feed(stream, "[" + Event(created, 512) + "," + Event(created, 1024) + "]");
+  EXPECT_EQ(Feed(stream, Event(store, 1024)), "stored device 11=A");
+  EXPECT_EQ(Feed(stream, Event(store, 512)), "drop 0 non_main_group");
+  // One whose announcement was missed is believed when it goes on speaking of smaller ones only.
+  stream.translator().Reset();
+  for (int i = 0; i < 255; ++i)
+    EXPECT_EQ(Feed(stream, Event(removal, 512)), "drop 0 non_main_group");
   EXPECT_EQ(Feed(stream, Event(store, 512)), "stored device 11=A");
+}
+
+TEST(TrtllmJson, WindowsAreLearnedFromEventsToo) {
+  const std::string store = Stored("null", Block(11, {1, 2, 3, 4}));
+  Stream stream;
+  EXPECT_EQ(Feed(stream, Event(store, 4096)), "stored device 11=A");
+  EXPECT_EQ(Feed(stream, Event(store, 512)), "drop 0 non_main_group");
+  EXPECT_EQ(Feed(stream, R"({"event_id":1,"data":)" + store + "}"), "stored device 11=A");
+}
+
+TEST(TrtllmJson, RemovalsOfPartialBlocksAreLeftOut) {
+  Stream stream;
+  Feed(stream, Event(Stored("null", Block(11, {1, 2, 3, 4}) + "," + Block(12, {5}))));
+  EXPECT_EQ(Feed(stream, Event(R"({"type":"removed","block_hashes":[12,11]})")),
+            "removed device 11");
+  Feed(stream, Event(Stored("null", Block(13, {5}))));
+  EXPECT_EQ(Feed(stream, Event(R"({"type":"removed","block_hashes":[13]})")),
+            "drop 0 ignored_event");
+  // Once only: the engine may fill the block and announce it whole.
+  EXPECT_EQ(Feed(stream, Event(R"({"type":"removed","block_hashes":[13]})")), "removed device 13");
 }
 
 TEST(TrtllmJson, BadItemsCostThemselves) {

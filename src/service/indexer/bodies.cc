@@ -36,6 +36,24 @@ Result<Partition> ReadPartition(JsonBody& body) {
   return partition;
 }
 
+// What the events themselves do not say of the engine.
+Result<void> ReadDialect(JsonBody& body, fleet::EventSource& source) {
+  KVR_TRY(const auto engine, body.OptionalString("engine"));
+  KVR_TRY(const auto media, body.OptionalString("media"));
+  if (engine) {
+    const auto kind = fleet::EngineKindFromName(*engine);
+    if (!kind) {
+      return Fail(ErrorCode::kInvalidArgument, "`engine` must be vllm, sglang, trtllm or unknown");
+    }
+    source.engine = *kind;
+  }
+  if (media && *media != "strict" && *media != "lenient") {
+    return Fail(ErrorCode::kInvalidArgument, "`media` must be strict or lenient");
+  }
+  source.lenient_media = media == "lenient";
+  return {};
+}
+
 // After all other fields were asked for.
 Result<BodyNotes> ReadNotes(JsonBody& body) {
   KVR_TRY(const auto tenant, body.OptionalString("tenant_id"));
@@ -58,6 +76,7 @@ Result<RegisterBody> ReadRegisterBody(std::string_view text) {
   KVR_TRY(const auto topic, body.OptionalString("topic"));
   read.source.topic = topic.value_or("");
   KVR_TRY(read.replace, body.Flag("replace", false));
+  KVR_TRY_VOID(ReadDialect(body, read.source));
   body.Ignore("additional_salt");
   body.Ignore("additionalsalt");
   KVR_TRY(read.notes, ReadNotes(body));

@@ -5,13 +5,14 @@
 
 #include <fmt/format.h>
 
+#include "net/event_endpoint.h"
 #include "net/event_socket.h"
 
 namespace kvr::service {
 namespace {
 
 Result<void> CheckEndpoints(const fleet::EventSource& source) {
-  KVR_TRY_VOID(net::CheckEndpoint(source.endpoint, true));
+  KVR_TRY_VOID(net::CheckEventEndpoint(source.endpoint));
   if (source.replay_endpoint) {
     const auto checked = net::CheckEndpoint(*source.replay_endpoint, true);
     if (!checked) {

@@ -1,0 +1,98 @@
+// RouterEvents in MessagePack and JSON: decoding keeps its limits, what is encoded is decoded to
+// the same, and a translator takes whatever comes.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/check.h"
+#include "placement/event_translator.h"
+#include "wire/json_to_msgpack.h"
+#include "wire/router_event.h"
+#include "wire/trtllm_json.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+namespace {
+
+using kvr::wire::RouterBatch;
+using kvr::wire::RouterEvent;
+
+// Small, so that inputs reach them.
+kvr::wire::DecodeLimits Limits() {
+  kvr::wire::DecodeLimits limits;
+  limits.events_max = 64;
+  limits.blocks_max = 256;
+  limits.extra_keys_max = 64;
+  limits.depth_max = 8;
+  return limits;
+}
+
+void CheckSame(const RouterBatch& a, const RouterEvent& x, const RouterBatch& b,
+               const RouterEvent& y) {
+  KVR_CHECK(x.type == y.type && x.worker_id == y.worker_id && x.dp_rank == y.dp_rank);
+  KVR_CHECK(x.event_id == y.event_id && x.tier == y.tier && x.domain == y.domain);
+  KVR_CHECK(x.domain_name == y.domain_name && x.state_source == y.state_source);
+  KVR_CHECK(x.session_id == y.session_id && x.eligible == y.eligible);
+  KVR_CHECK(x.parent == y.parent && x.start_position == y.start_position);
+  KVR_CHECK(x.blocks.count == y.blocks.count && x.removed.count == y.removed.count);
+  for (std::uint32_t i = 0; i < x.blocks.count; ++i)
+    KVR_CHECK(a.blocks[x.blocks.begin + i] == b.blocks[y.blocks.begin + i]);
+  for (std::uint32_t i = 0; i < x.removed.count; ++i)
+    KVR_CHECK(a.removed[x.removed.begin + i] == b.removed[y.removed.begin + i]);
+}
+
+void Decode(std::span<const std::byte> payload) {
+  const auto limits = Limits();
+  RouterBatch batch;
+  if (!kvr::wire::DecodeRouterEvents(payload, limits, batch)) {
+    KVR_CHECK(batch.events.empty() && batch.bad.empty() && batch.blocks.empty());
+    return;
+  }
+  KVR_CHECK(batch.events.size() + batch.bad.size() <= limits.events_max);
+  KVR_CHECK(batch.blocks.size() <= limits.blocks_max);
+  KVR_CHECK(batch.removed.size() <= limits.blocks_max);
+  KVR_CHECK(batch.mm_objects.size() <= limits.extra_keys_max);
+  KVR_CHECK(batch.mm_offsets.size() <= limits.extra_keys_max);
+  if (batch.events.empty()) return;
+  std::string bytes;
+  kvr::wire::EncodeRouterEvents(batch, bytes);
+  RouterBatch again;
+  KVR_CHECK(
+      kvr::wire::DecodeRouterEvents(std::as_bytes(std::span(bytes)), limits, again).has_value());
+  KVR_CHECK(again.bad.empty());
+  KVR_CHECK(again.events.size() == batch.events.size());
+  for (std::size_t i = 0; i < batch.events.size(); ++i)
+    CheckSame(batch, batch.events[i], again, again.events[i]);
+}
+
+void Translate(std::span<const std::byte> payload) {
+  kvr::placement::TranslatorOptions options;
+  options.limits = Limits();
+  options.any_worker = true;
+  kvr::placement::EventTranslator translator(options);
+  kvr::placement::PlacementBatch out;
+  if (!translator.Translate(payload, out)) {
+    KVR_CHECK(out.events.empty() && out.dropped.empty());
+    return;
+  }
+  KVR_CHECK(out.events.size() == out.event_index.size());
+}
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto payload = std::as_bytes(std::span(data, size));
+  static_cast<void>(kvr::wire::UnframeRouterEvents(payload));
+  static_cast<void>(kvr::wire::ReadEnvelopeIds(payload));
+  if (kvr::wire::LooksLikeJson(payload)) {
+    std::string packed;
+    kvr::wire::JsonToMsgpack json;
+    if (json.Convert(payload, Limits(), packed)) Decode(std::as_bytes(std::span(packed)));
+  } else {
+    Decode(payload);
+  }
+  Translate(payload);
+  return 0;
+}

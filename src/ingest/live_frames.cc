@@ -1,0 +1,38 @@
+#include "ingest/live_frames.h"
+
+#include "ingest/message.h"
+#include "wire/router_event.h"
+
+namespace kvr::ingest {
+namespace {
+
+FrameFault ReadPlane(const net::Frames& frames, std::uint64_t publisher, std::uint64_t number,
+                     std::span<const std::byte>& payload) {
+  const auto envelope = wire::UnframeRouterEvents(frames[3]);
+  if (!envelope) return FrameFault::kPlaneFrame;
+  const auto ids = wire::ReadEnvelopeIds(*envelope);
+  if (!ids) return FrameFault::kPlaneFrame;
+  if (ids->publisher_id != publisher || ids->sequence != number) return FrameFault::kIdentity;
+  payload = *envelope;
+  return FrameFault::kNone;
+}
+
+}  // namespace
+
+FrameFault ReadLive(const net::Frames& frames, std::optional<std::uint64_t>& sequence,
+                    std::span<const std::byte>& payload) {
+  std::uint64_t number = 0;
+  std::uint64_t publisher = 0;
+  if (frames.size() == 4 && ReadSequence(frames[1], publisher) && ReadSequence(frames[2], number)) {
+    const FrameFault fault = ReadPlane(frames, publisher, number, payload);
+    if (fault == FrameFault::kNone) sequence = number;
+    return fault;
+  }
+  if (frames.size() != 3) return FrameFault::kCount;
+  if (!ReadSequence(frames[1], number) || number == kEndSequence) return FrameFault::kSequence;
+  sequence = number;
+  payload = frames[2];
+  return FrameFault::kNone;
+}
+
+}  // namespace kvr::ingest

@@ -1,0 +1,289 @@
+// TensorRT-LLM's event lists over HTTP: an engine as trtllm-serve has it, an index that follows it.
+#include "ingest/poll_transport.h"
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/mutex.h"
+#include "index/index_set.h"
+#include "ingest/ingest.h"
+#include "ingest/test_engine.h"
+#include "net/event_endpoint.h"
+#include "net/http_server.h"
+
+namespace kvr::ingest {
+namespace {
+
+bool Eventually(const std::function<bool()>& done) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// Hands out what it was given, each answer once; an empty list when there is none.
+class ListServer {
+ public:
+  explicit ListServer(net::IoRuntime& runtime) : server_(runtime, registry_, {}) {
+    server_.Route("GET", "/kv_cache_events",
+                  [this](net::HttpExchange& exchange) { return Answer(exchange); });
+    EXPECT_TRUE(server_.Start());
+  }
+
+  void Give(std::string body, int status = 200) {
+    const Lock lock(mutex_);
+    answers_.push_back({std::move(body), status});
+  }
+  // Breaks off in the middle of its answer.
+  void GiveTorn() { Give("[", -1); }
+  [[nodiscard]] std::uint64_t asked() const {
+    const Lock lock(mutex_);
+    return asked_;
+  }
+  [[nodiscard]] bool drained() const {
+    const Lock lock(mutex_);
+    return answers_.empty();
+  }
+  [[nodiscard]] std::string endpoint() const { return "trtllm+http://" + server_.address_port(); }
+
+ private:
+  struct Given {
+    std::string body;
+    int status;
+  };
+
+  Given Take() {
+    const Lock lock(mutex_);
+    ++asked_;
+    if (answers_.empty()) return {"[]", 200};
+    Given given = answers_.front();
+    answers_.pop_front();
+    return given;
+  }
+
+  net::Task<void> Answer(net::HttpExchange& exchange) {
+    const Given given = Take();
+    if (given.status < 0) {
+      const net::HttpHeaders headers;
+      const auto begun = co_await exchange.BeginStream(200, headers, 100);
+      const auto written = co_await exchange.Write(given.body);
+      static_cast<void>(begun);
+      static_cast<void>(written);
+      exchange.Abort();
+      co_return;
+    }
+    net::HttpResponse response = net::JsonResponse(given.status, given.body);
+    const auto sent = co_await exchange.Respond(std::move(response));
+    static_cast<void>(sent);
+  }
+
+  metrics::Registry registry_;
+  mutable Mutex mutex_;
+  std::deque<Given> answers_ KVR_GUARDED_BY(mutex_);
+  std::uint64_t asked_ KVR_GUARDED_BY(mutex_) = 0;
+  net::HttpServer server_;
+};
+
+std::string Created(int id) {
+  return fmt::format(
+      R"({{"event_id":{},"data":{{"type":"created","num_blocks_per_cache_level":[8,0]}},
+                        "window_size":4096}})",
+      id);
+}
+// One block of its own content.
+std::string Stored(int id, int hash, int rank = -1) {
+  std::string tokens;
+  for (std::uint32_t i = 0; i < kTestBlockSize; ++i)
+    tokens +=
+        fmt::format(R"({}{{"token_id":{}}})", i == 0 ? "" : ",", hash * 100 + static_cast<int>(i));
+  const std::string tail =
+      rank < 0 ? std::string() : fmt::format(R"(,"attention_dp_rank":{})", rank);
+  return fmt::format(
+      R"({{"event_id":{},"data":{{"type":"stored","parent_hash":null,"blocks":[)"
+      R"({{"block_hash":{},"tokens":[{}],"cache_level":0}}]}},"window_size":4096{}}})",
+      id, hash, tokens, tail);
+}
+std::string List(std::initializer_list<std::string> events) {
+  std::string text = "[";
+  for (const std::string& event : events)
+    text += (text.size() > 1 ? "," : "") + event;
+  return text + "]";
+}
+
+class PolledIngest : public testing::Test {
+ protected:
+  PolledIngest() { Start({}); }
+  ~PolledIngest() override {
+    ingest_->Stop();
+    runtime_.Stop();
+  }
+
+  void Start(PollOptions options) {
+    if (ingest_) ingest_->Stop();
+    ingest_.reset();
+    options.interval = Millis{1};
+    options.retry_first = Millis{5};
+    options.retry_max = Millis{20};
+    transport_ = MakePollTransport(*direct_, runtime_, options);
+    ingest_ = std::make_unique<Ingest>(*transport_, clock_, registry_, Ingest::Options{});
+  }
+  void Follow(std::initializer_list<std::uint32_t> sharers = {}) {
+    SourceSpec spec;
+    spec.rank = rank_;
+    spec.source.endpoint = engine_.endpoint();
+    for (const std::uint32_t dp_rank : sharers)
+      spec.sharers.push_back({dp_rank, std::make_shared<fleet::RankHealth>()});
+    const auto added = ingest_->Add(spec, index_, health_);
+    ASSERT_TRUE(added) << added.error().message;
+  }
+  // "@rank hash" of every block held.
+  std::string Held() const {
+    std::string text;
+    for (const auto& [rank, tier, hash] : HeldIn(*index_->index))
+      text += fmt::format("{}{}:{}", text.empty() ? "" : " ", rank.dp_rank, hash);
+    return text;
+  }
+  std::string State() const {
+    const auto status = health_->status();
+    return fmt::format("{} {}", RankStateName(status.state), StateReasonName(status.reason));
+  }
+  // Both settle at `want`.
+  void Expect(const std::string& held, const std::string& state) {
+    EXPECT_TRUE(Eventually([&] { return Held() == held && State() == state; }))
+        << Held() << ", " << State() << " instead of " << held << ", " << state;
+  }
+
+  const Rank rank_{WorkerId{1}, 0};
+  SystemClock clock_;
+  metrics::Registry registry_;
+  net::IoRuntime runtime_{{2, "io"}};
+  ListServer engine_{runtime_};
+  std::unique_ptr<net::EventTransport> direct_ = net::MakeZmqTransport({});
+  std::unique_ptr<net::EventTransport> transport_;
+  index::IndexSet indexes_{index::IndexOptions{}};
+  std::shared_ptr<index::PartitionIndex> index_ =
+      *indexes_.GetOrCreate({"m", "default"}, kTestBlockSize);
+  std::shared_ptr<fleet::RankHealth> health_ = std::make_shared<fleet::RankHealth>();
+  std::unique_ptr<Ingest> ingest_;
+};
+
+TEST_F(PolledIngest, ListsReachTheIndex) {
+  engine_.Give(List({Created(0), Stored(1, 11)}));
+  Follow();
+  Expect("0:11", "exact none");
+  engine_.Give("[]");
+  engine_.Give(List({Stored(2, 12)}));
+  engine_.Give(
+      List({R"({"event_id":3,"data":{"type":"removed","block_hashes":[11]},"window_size":4096})"}));
+  Expect("0:12", "exact none");
+  EXPECT_TRUE(health_->connected());
+}
+
+TEST_F(PolledIngest, WhoComesLateDoesNotKnowTheBeginning) {
+  engine_.Give(List({Stored(17, 11)}));
+  Follow();
+  Expect("0:11", "degraded no_replay_endpoint");
+}
+
+TEST_F(PolledIngest, EventsThatFoundTheBufferFullAreAGap) {
+  engine_.Give(List({Created(0), Stored(1, 11)}));
+  engine_.Give(List({Stored(5, 12)}));
+  Follow();
+  Expect("0:11 0:12", "degraded gap_unrepaired");
+}
+
+TEST_F(PolledIngest, AnAnswerThatIsNoListIsALoss) {
+  for (const std::string body : {"[{", "7", "null", "<html>"}) {
+    SCOPED_TRACE(body);
+    Start({});
+    health_ = std::make_shared<fleet::RankHealth>();
+    engine_.Give(List({Created(0), Stored(1, 11)}));
+    Follow();
+    Expect("0:11", "exact none");
+    engine_.Give(body);
+    engine_.Give(List({Stored(2, 12)}));
+    Expect("0:11 0:12", "degraded gap_unrepaired");
+    ASSERT_TRUE(ingest_->Remove(rank_));
+  }
+}
+
+TEST_F(PolledIngest, ATornAnswerIsALoss) {
+  engine_.Give(List({Created(0), Stored(1, 11)}));
+  engine_.GiveTorn();
+  engine_.Give(List({Stored(2, 12)}));
+  Follow();
+  Expect("0:11 0:12", "degraded gap_unrepaired");
+}
+
+TEST_F(PolledIngest, AnAnswerBeyondTheLimitIsALoss) {
+  PollOptions options;
+  options.body_bytes_max = 4'096;
+  Start(options);
+  engine_.Give(List({Created(0), Stored(1, 11)}));
+  engine_.Give(std::string(5'000, ' ') + "[]");
+  engine_.Give(List({Stored(2, 12)}));
+  Follow();
+  Expect("0:11 0:12", "degraded gap_unrepaired");
+}
+
+// Nothing was drained.
+TEST_F(PolledIngest, AnErrorStatusLosesNothing) {
+  engine_.Give(List({Created(0), Stored(1, 11)}));
+  engine_.Give("{}", 503);
+  engine_.Give("{}", 404);
+  engine_.Give(List({Stored(2, 12)}));
+  Follow();
+  Expect("0:11 0:12", "exact none");
+  EXPECT_GE(health_->count(fleet::RankCount::kDisconnects), 1u);
+}
+
+TEST_F(PolledIngest, AnEngineThatCountsAnewIsAnotherOne) {
+  engine_.Give(List({Created(0), Stored(1, 11), Stored(2, 12)}));
+  engine_.Give(List({Created(0), Stored(1, 13)}));
+  Follow();
+  Expect("0:13", "exact none");
+  EXPECT_EQ(health_->count(fleet::RankCount::kRestarts), 1u);
+}
+
+TEST_F(PolledIngest, OneListSpeaksOfSeveralRanks) {
+  engine_.Give(List({Stored(0, 11, 0), Stored(0, 21, 1), Stored(1, 12, 0)}));
+  Follow({1});
+  Expect("0:11 0:12 1:21", "exact none");
+}
+
+TEST_F(PolledIngest, ARemovedSourceAsksNoMore) {
+  engine_.Give(List({Created(0), Stored(1, 11)}));
+  Follow();
+  Expect("0:11", "exact none");
+  ASSERT_TRUE(ingest_->Remove(rank_));
+  // At most the request that is under way.
+  const std::uint64_t asked = engine_.asked();
+  engine_.Give(List({Stored(2, 12)}));
+  Start({});
+  EXPECT_LE(engine_.asked(), asked + 1);
+  EXPECT_EQ(Held(), "");
+}
+
+TEST_F(PolledIngest, EndpointsAreChecked) {
+  EXPECT_TRUE(net::CheckEventEndpoint("trtllm+http://h:8000"));
+  EXPECT_TRUE(net::CheckEventEndpoint("tcp://h:1"));
+  for (const std::string bad : {"trtllm+", "trtllm+https://h", "trtllm+http://", "http://h:1"})
+    EXPECT_FALSE(net::CheckEventEndpoint(bad)) << bad;
+  SourceSpec spec;
+  spec.rank = rank_;
+  spec.source.endpoint = engine_.endpoint();
+  spec.source.replay_endpoint = "tcp://127.0.0.1:9";
+  EXPECT_EQ(ingest_->Add(spec, index_, health_).error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace kvr::ingest

@@ -1,0 +1,138 @@
+#include "placement/router_placement.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "wire/trtllm_json.h"
+
+namespace kvr::placement {
+namespace {
+
+using wire::EventType;
+using wire::ResidencyDomain;
+using wire::RouterEvent;
+
+// The names under which engines' events carry the tiers.
+constexpr std::array<std::string_view, kTierCount> kMedia = {"GPU", "CPU", "DISK", "EXTERNAL"};
+
+std::optional<DropReason> CheckOrigin(const RouterEvent& event) {
+  if (event.domain == ResidencyDomain::kUnknown || event.domain == ResidencyDomain::kInvalid) {
+    return DropReason::kUnknownResidency;
+  }
+  // A cache that outlives the engine is no rank's own, and its clear leaves the rank's alone.
+  if (event.domain == ResidencyDomain::kCacheOwner) return DropReason::kUnsupportedOwnership;
+  if (event.type == EventType::kStored && event.blocks.count == 0) return DropReason::kEmptyStore;
+  if (event.type == EventType::kRemoved && event.removed.count == 0) return DropReason::kEmptyStore;
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool RouterPlacement::Takes(std::span<const std::byte> payload, const wire::DecodeLimits& limits) {
+  payload_ = payload;
+  if (!wire::LooksLikeJson(payload)) return wire::LooksLikeRouterEvents(payload);
+  const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
+  // No other list of events has this key; to convert every one of them would be a waste.
+  if (text.find("\"worker_id\"") == std::string_view::npos) return false;
+  if (!json_.Convert(payload, limits, converted_)) return false;
+  payload_ = std::as_bytes(std::span(converted_));
+  return wire::LooksLikeRouterEvents(payload_);
+}
+
+Result<void, wire::DecodeError> RouterPlacement::Place(const wire::DecodeLimits& limits, Rank rank,
+                                                       bool any_worker, PlacementBatch& out,
+                                                       wire::EventBatch& shown) {
+  out.Clear();
+  shown.Clear();
+  ends_.clear();
+  if (const auto decoded = wire::DecodeRouterEvents(payload_, limits, batch_); !decoded) {
+    return decoded;
+  }
+  if (!batch_.events.empty()) {
+    out.dp_rank = batch_.events.front().dp_rank;
+    shown.dp_rank = out.dp_rank;
+  }
+  for (const wire::BadEvent& bad : batch_.bad) {
+    const bool unknown = bad.error.code == wire::DecodeErrc::kUnknownEvent;
+    out.dropped.push_back(
+        {bad.index, unknown ? DropReason::kUnknownEvent : DropReason::kDecodeError, bad.error, 0});
+  }
+  shown.bad = batch_.bad;
+  for (const RouterEvent& event : batch_.events) {
+    Show(event, shown);
+    if (!any_worker && event.worker_id != Raw(rank.worker)) {
+      out.dropped.push_back({event.index, DropReason::kForeignWorker, {}, 0});
+    } else if (const auto reason = CheckOrigin(event)) {
+      out.dropped.push_back({event.index, *reason, {}, 0});
+    } else {
+      Add(event, rank, out);
+    }
+  }
+  std::sort(out.dropped.begin(), out.dropped.end(),
+            [](const DroppedEvent& a, const DroppedEvent& b) { return a.index < b.index; });
+  std::size_t block = 0;
+  std::size_t hash = 0;
+  for (std::size_t i = 0; i < out.events.size(); ++i) {
+    PlacementEvent& event = out.events[i];
+    if (event.kind == PlacementKind::kStored) {
+      event.blocks = std::span(out.blocks).subspan(block, ends_[i] - block);
+      block = ends_[i];
+    } else if (event.kind == PlacementKind::kRemoved) {
+      event.removed = std::span(out.removed).subspan(hash, ends_[i] - hash);
+      hash = ends_[i];
+    }
+  }
+  return {};
+}
+
+void RouterPlacement::Add(const RouterEvent& event, Rank rank, PlacementBatch& out) {
+  PlacementEvent& placed = out.events.emplace_back();
+  out.event_index.push_back(event.index);
+  placed.rank = Rank{rank.worker, event.dp_rank};
+  placed.tier = event.tier;
+  std::size_t end = 0;
+  if (event.type == EventType::kStored) {
+    placed.kind = PlacementKind::kStored;
+    placed.parent = event.parent;
+    placed.eligible = event.eligible;
+    for (std::size_t i = 0; i < event.blocks.count; ++i) {
+      const wire::RouterBlock& block = batch_.blocks[event.blocks.begin + i];
+      out.blocks.push_back({block.engine, block.local});
+      // The hash of a block with objects covers more than text.
+      placed.eligible = placed.eligible && !block.has_mm;
+    }
+    end = out.blocks.size();
+  } else if (event.type == EventType::kRemoved) {
+    placed.kind = PlacementKind::kRemoved;
+    const auto first = batch_.removed.begin() + event.removed.begin;
+    out.removed.insert(out.removed.end(), first, first + event.removed.count);
+    end = out.removed.size();
+  } else {
+    placed.kind = PlacementKind::kCleared;
+  }
+  ends_.push_back(end);
+}
+
+void RouterPlacement::Show(const RouterEvent& event, wire::EventBatch& shown) {
+  wire::EngineEvent* engine = nullptr;
+  if (event.type == EventType::kStored) {
+    hashes_.clear();
+    for (std::size_t i = 0; i < event.blocks.count; ++i)
+      hashes_.push_back(batch_.blocks[event.blocks.begin + i].engine);
+    engine = &shown.AddStored(hashes_, event.parent, {}, 0);
+  } else if (event.type == EventType::kRemoved) {
+    engine = &shown.AddRemoved(
+        std::span(batch_.removed).subspan(event.removed.begin, event.removed.count));
+  } else {
+    engine = &shown.AddCleared();
+  }
+  engine->index = event.index;
+  if (event.type != EventType::kCleared)
+    engine->medium = kMedia[static_cast<std::size_t>(event.tier)];
+  engine->session_id = event.session_id;
+  if (event.domain == ResidencyDomain::kCacheOwner) engine->backend = "cache_owner";
+}
+
+}  // namespace kvr::placement

@@ -1,0 +1,145 @@
+"""Producers beside vLLM's and SGLang's sockets: every dialect of the mock engine, TensorRT-LLM's
+lists over HTTP, and the event plane between workers and routers."""
+
+import json
+import struct
+import subprocess
+
+from kvr_testlib import A, B, KVROUTE, IndexerTest, Mock, main, pack, removed, settle, stored
+
+DIALECTS = ("vllm-0.9.0", "vllm-0.9.1", "vllm-0.10.2", "vllm-0.14", "vllm-0.17", "vllm-0.19",
+            "vllm-0.20", "vllm-0.22", "vllm-0.24", "vllm-0.26", "vllm-0.29", "vllm-main",
+            "vllm-map-batch", "sglang-0.4.6", "sglang-0.4.7", "sglang-0.5.9", "sglang-0.5.18",
+            "sglang-main", "trtllm-zmq", "trtllm-json", "dynamo-relay", "atom")
+NO_HOST_TIER = ("vllm-0.9.0", "vllm-0.9.1", "sglang-0.4.6", "sglang-0.4.7", "trtllm-zmq",
+                "trtllm-json", "dynamo-relay")
+
+
+def router_event(worker, event_id, data, dp_rank=0, **more):
+    return {"worker_id": worker, "event": {"event_id": event_id, "data": data, "dp_rank": dp_rank},
+            **more}
+
+
+def router_store(worker, event_id, blocks, parent=None, **more):
+    return router_event(worker, event_id, {"stored": {
+        "parent_hash": parent, "start_position": None,
+        "blocks": [{"block_hash": engine, "tokens_hash": local, "mm_extra_info": None}
+                   for engine, local in blocks]}}, **more)
+
+
+def local_hashes(tokens):
+    done = subprocess.run([KVROUTE, "hash", "--block-size", "4", *map(str, tokens)],
+                          capture_output=True, text=True, timeout=20, check=True)
+    return json.loads(done.stdout)["block_hashes"]
+
+
+class Dialects(IndexerTest):
+    def test_the_index_agrees_with_the_engine_in_every_dialect(self):
+        for worker, dialect in enumerate(DIALECTS, start=1):
+            with self.subTest(dialect):
+                host = 0 if dialect in NO_HOST_TIER else 32
+                mock = Mock("--dialect", dialect, "--num-blocks", 64, "--host-blocks", host,
+                            "--speedup", 1000)
+                self.addCleanup(mock.close)
+                mock.register(self.indexer, worker)
+                for i in range(30):
+                    mock.complete(list(range(10 * i, 10 * i + 33)), 4)
+                want = mock.blocks()
+                self.assertGreater(len(want), 20)
+                settle(lambda w=worker: {(block[2], block[4]) for block in self.indexer.dumped(w)},
+                       want)
+                self.assertEqual(self.indexer.listener(worker)["state"], "exact")
+                mock.client.post("/reset_prefix_cache", {})
+                settle(lambda w=worker: self.indexer.dumped(w), [])
+
+    def test_the_pool_of_mooncake_is_no_workers_own(self):
+        mock = Mock("--dialect", "mooncake", "--speedup", 1000)
+        self.addCleanup(mock.close)
+        mock.register(self.indexer, 1)
+        mock.complete(list(range(33)), 4)
+        settle(lambda: self.indexer.filtered("unsupported_ownership"), lambda count: count >= 8)
+        self.assertEqual(self.indexer.dumped(), [])
+
+
+class EventPlane(IndexerTest):
+    """[topic, publisher, sequence, version + length + envelope]"""
+
+    def setUp(self):
+        super().setUp()
+        self.source = self.engine(1)
+
+    def send_plane(self, seq, events, publisher=77, **changes):
+        ids = {"publisher_id": publisher, "sequence": seq, "published_at": 1, "topic": "kv-events",
+               "payload": pack(events), **changes}
+        envelope = pack(ids)
+        frame = b"\x01" + struct.pack(">I", len(envelope)) + envelope
+        self.source.send_frames(b"kv-events", struct.pack(">Q", publisher), struct.pack(">Q", seq),
+                                changes.get("frame", frame))
+
+    def rejected(self, reason):
+        return self.indexer.metrics().total("kvr_ingest_frames_rejected_total", reason=reason)
+
+    def test_router_events_through_the_event_plane(self):
+        first, second = local_hashes(A + B)
+        self.send_plane(0, [router_store(1, 1, [(11, first), (12, second)])])
+        settle(self.indexer.watermark, 0)
+        self.expect(A + B, 8)
+        self.send_plane(1, [router_event(1, 2, {"removed": {"block_hashes": [12]}})])
+        settle(self.indexer.watermark, 1)
+        self.expect(A + B, 4)
+        self.send_plane(2, [router_event(1, 3, "cleared")])
+        settle(self.indexer.watermark, 2)
+        self.expect(A, 0)
+        self.assertEqual(self.indexer.listener()["state"], "exact")
+
+    def test_rows_t27_to_t30(self):
+        seq = struct.pack(">Q", 0)
+        for frame in (b"\x02" + b"\0" * 10, b"\x01\0\0", b"\x01" + struct.pack(">I", 1000) + b"12345"):
+            self.source.send_frames(b"kv-events", seq, seq, frame)
+        settle(lambda: self.rejected("plane_frame"), 3)
+        self.send_plane(0, [router_event(1, 1, "cleared")], publisher_id=78)
+        self.send_plane(0, [router_event(1, 1, "cleared")], sequence=9)
+        settle(lambda: self.rejected("identity"), 2)
+        self.assertIsNone(self.indexer.watermark())
+
+    def test_json_foreign_workers_and_ranks(self):
+        rank1 = self.indexer.register(1, self.source.endpoint, rank=1)
+        self.assertEqual(rank1.status, 201)
+        self.source.wait_subscriber()
+        (local,) = local_hashes(A)
+        payload = json.dumps([router_store(1, 1, [(11, local)], dp_rank=0),
+                              router_store(1, 2, [(21, local)], dp_rank=1),
+                              router_store(2, 3, [(31, local)])]).encode()
+        self.source.publish(0, payload)
+        settle(lambda: self.indexer.watermark(1, 0), 0)
+        settle(lambda: self.indexer.watermark(1, 1), 0)
+        self.assertEqual(self.indexer.scores(A), {(1, 0): 4, (1, 1): 4})
+        self.assertGreaterEqual(self.indexer.filtered("foreign_worker"), 1)
+
+
+class Registration(IndexerTest):
+    def test_engine_and_media(self):
+        engine = self.engine(1, register=False)
+        for bad in ({"engine": "tgi"}, {"media": "all"}, {"engine": 5}):
+            self.assertIn(self.indexer.register(1, engine.endpoint, **bad).status, (400, 422), bad)
+        answer = self.indexer.register(1, engine.endpoint, engine="sglang", media="lenient")
+        self.assertEqual(answer.status, 201, answer)
+        self.assertNotIn("warnings", answer.json)
+        engine.wait_subscriber()
+        digest = bytes(range(1, 33))
+        self.send(engine, stored([digest], None, A), stored([7], None, B, medium="cpu"))
+        self.assertEqual({block[4] for block in self.indexer.dumped()},
+                         {int.from_bytes(digest[:8], "big"), 7})
+        self.send(engine, removed([int.from_bytes(digest[:8], "big")]))
+        self.expect(A, 0)
+
+    def test_polled_endpoints_have_no_replay(self):
+        answer = self.indexer.register(1, "trtllm+http://127.0.0.1:9", replay="tcp://127.0.0.1:9")
+        self.assertEqual(answer.status, 400, answer)
+        self.assertEqual(self.indexer.register(1, "trtllm+ftp://h:1").status, 400)
+        self.assertEqual(self.indexer.register(1, "trtllm+http://127.0.0.1:9").status, 201)
+        settle(lambda: self.indexer.listener()["status"], "connecting")
+
+
+if __name__ == "__main__":
+    main()
