@@ -286,11 +286,11 @@ TEST_F(IngestSockets, AnEngineThatIsNotUpYetIsWaitedFor) {
   Node node(1, 0);
   node.Die();
   Follow(node);
-  ASSERT_TRUE(Eventually([&] { return StateText(*node.health) == "warming connecting"; }));
+  ASSERT_TRUE(Eventually([&] { return StateText(*node.health) == "blind connecting"; }));
   Node other(2, 0);
   Follow(other);
   ASSERT_TRUE(other.Reaches(other.PublishChain(3)));
-  EXPECT_EQ(StateText(*node.health), "warming connecting");
+  EXPECT_EQ(StateText(*node.health), "blind connecting");
   node.Return(0);
   ASSERT_TRUE(node.Reaches(node.PublishChain(10)));
   EXPECT_EQ(StateText(*node.health), "exact none");

@@ -36,6 +36,7 @@ RankStream::RankStream(const Options& options, bool has_replay, StreamSink& sink
 }
 
 void RankStream::OnLink(net::LinkEvent event, Nanos now) {
+  refused_ = event == net::LinkEvent::kRefused;
   if (event == net::LinkEvent::kConnected) {
     OnLinkUp(now);
   } else {
@@ -343,9 +344,16 @@ void RankStream::OnTick(Nanos now) {
 }
 
 void RankStream::PublishState() {
-  if (link_ == Link::kNever) {
-    sink_.SetState(RankState::kWarming, StateReason::kConnecting, {});
-  } else if (link_ == Link::kDown || unverified_) {
+  if (link_ != Link::kUp && refused_) {
+    sink_.SetState(dirty_ ? RankState::kWarming : RankState::kBlind, StateReason::kRefused,
+                   "what answers at the event endpoint hangs up or is no publisher; is it the port "
+                   "of the engine's kv-events-config?");
+  } else if (link_ == Link::kNever) {
+    sink_.SetState(RankState::kBlind, StateReason::kConnecting, {});
+  } else if (link_ == Link::kDown) {
+    sink_.SetState(dirty_ ? RankState::kWarming : RankState::kBlind, StateReason::kDisconnected,
+                   {});
+  } else if (unverified_) {
     sink_.SetState(RankState::kWarming, StateReason::kDisconnected, {});
   } else if (Blocking()) {
     sink_.SetState(RankState::kWarming, StateReason::kReplaying, {});

@@ -192,6 +192,7 @@ class RankStream {
   // The stream position: everything below `next_` was applied or given up. None: nothing seen yet.
   std::optional<std::uint64_t> next_;
   std::optional<Digest> last_digest_;  // of message next_ - 1, when it was applied
+  bool refused_ = false;               // the last word of the link was kRefused
   bool dirty_ = false;                 // something was applied since the last clear
   bool history_from_start_ = false;    // ... beginning with message 0
   StateReason loss_ = StateReason::kNone;

@@ -53,6 +53,7 @@ class Stream {
       : stream_(options, has_replay, sink_) {}
 
   void Connect() { stream_.OnLink(net::LinkEvent::kConnected, now_); }
+  void Refuse() { stream_.OnLink(net::LinkEvent::kRefused, now_); }
   void Disconnect() { stream_.OnLink(net::LinkEvent::kDisconnected, now_); }
   void Live(std::uint64_t sequence) { Live(sequence, fmt::format("p{}", sequence)); }
   void Live(std::uint64_t sequence, std::string_view payload) {
@@ -234,7 +235,7 @@ TEST(RankStream, Report101AThousandBadPayloadsAskOnce) {
 
 TEST(RankStream, AnEngineThatIsNotUpIsWaitedFor) {
   Stream s(true);
-  EXPECT_EQ(s.State(), "warming connecting");
+  EXPECT_EQ(s.State(), "blind connecting");
   s.Pass(Millis{3'600'000});
   EXPECT_THAT(s.Take(), IsEmpty());
   s.Connect();
@@ -718,6 +719,27 @@ TEST(RankStream, DegradedHealsWithARestart) {
 }
 
 // --- the link ---
+
+TEST(RankStream, ARankOfWhichNothingIsLeftIsBlind) {
+  Stream s(true);
+  s.Start(5);
+  s.Disconnect();
+  EXPECT_EQ(s.State(), "warming disconnected");
+  s.Pass(Millis{120'000});
+  EXPECT_THAT(s.Take(), ElementsAre("clear"));
+  EXPECT_EQ(s.State(), "blind disconnected");
+}
+
+TEST(RankStream, WhatHangsUpIsNotWaitedForInSilence) {
+  Stream s(true);
+  s.Refuse();
+  EXPECT_EQ(s.State(), "blind refused");
+  s.Start(5);
+  EXPECT_EQ(s.State(), "exact none");
+  s.Disconnect();
+  s.Refuse();
+  EXPECT_EQ(s.State(), "warming refused");
+}
 
 TEST(RankStream, ADisconnectedRankWarmsUntilItIsVerified) {
   Stream s(true);

@@ -9,7 +9,7 @@ namespace kvr {
 
 // How far the picture of a rank's cache can be trusted. Shown wherever a rank is shown.
 enum class RankState : std::uint8_t {
-  kBlind,     // no event stream: nothing is known
+  kBlind,     // no event stream, and nothing is known from an earlier one
   kWarming,   // connected or recovering; what is known is right but not yet complete
   kExact,     // every event since the engine started was applied
   kDegraded,  // serving, but something is missing or wrong; see the reason
@@ -36,14 +36,23 @@ enum class StateReason : std::uint8_t {
   kIndexFull,          // the index refused blocks
   kDisconnected,       // the engine went away
   kForeignRank,        // the stream names only ranks that are not registered
+  kRefused,            // something answers at the endpoint that is no engine's event socket
 };
 
-inline constexpr std::array<std::string_view, 13> kStateReasonNames = {
-    "none",          "no_event_source",    "connecting",
-    "replaying",     "no_replay_endpoint", "history_gone",
-    "replay_failed", "gap_unrepaired",     "block_size_mismatch",
-    "undecodable",   "index_full",         "disconnected",
-    "foreign_rank"};
+inline constexpr std::array<std::string_view, 14> kStateReasonNames = {"none",
+                                                                       "no_event_source",
+                                                                       "connecting",
+                                                                       "replaying",
+                                                                       "no_replay_endpoint",
+                                                                       "history_gone",
+                                                                       "replay_failed",
+                                                                       "gap_unrepaired",
+                                                                       "block_size_mismatch",
+                                                                       "undecodable",
+                                                                       "index_full",
+                                                                       "disconnected",
+                                                                       "foreign_rank",
+                                                                       "refused"};
 constexpr std::string_view StateReasonName(StateReason reason) {
   return kStateReasonNames[static_cast<std::size_t>(reason)];
 }

@@ -34,7 +34,11 @@ class Frames {
 };
 
 // What happened to the connection under a socket, as far as the transport tells.
-enum class LinkEvent : std::uint8_t { kConnected, kDisconnected };
+enum class LinkEvent : std::uint8_t {
+  kConnected,
+  kDisconnected,
+  kRefused,  // something answers there and hangs up, or is no socket of the kind that was asked for
+};
 
 // One socket connected to one peer. The peer need not exist yet: connecting goes on in the
 // background and starts again after any loss, as long as Receive and NextLinkEvent are called now

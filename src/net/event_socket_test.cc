@@ -242,7 +242,7 @@ TEST(EventSocket, APeerThatSpeaksAnotherProtocolIsTriedAgain) {
   SendRequest(*dealer, 0);
   ASSERT_TRUE(ReceiveOne(*poller, *dealer, frames));
   LinkEvent event{};
-  EXPECT_FALSE(socket->NextLinkEvent(event)) << "a ROUTER is no publisher";
+  ASSERT_TRUE(AwaitLink(*poller, *socket, LinkEvent::kRefused)) << "a ROUTER is no publisher";
   publisher.reset();
   publisher = MakePublisher({.endpoint = endpoint});
   ASSERT_TRUE(Until(*poller, [&] {

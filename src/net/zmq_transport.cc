@@ -232,8 +232,11 @@ bool ZmqSocket::NextLinkEvent(LinkEvent& event) {
     } else if (!dead_since_) {
       dead_since_ = clock_.Now();
     }
-    // A connection that breaks before its handshake was never announced.
-    if (connected == connected_) continue;
+    if (connected && connected_) continue;
+    if (!connected && !connected_) {  // broken before its handshake
+      event = LinkEvent::kRefused;
+      return true;
+    }
     connected_ = connected;
     event = connected ? LinkEvent::kConnected : LinkEvent::kDisconnected;
     return true;

@@ -8,7 +8,9 @@ import os
 import re
 import signal
 import socket
+import socketserver
 import tempfile
+import threading
 import unittest
 
 from kvr_testlib import (A, B, C, D, Client, FakeEngine, Indexer, IndexerTest, main, removed,
@@ -17,6 +19,11 @@ from kvr_testlib import (A, B, C, D, Client, FakeEngine, Indexer, IndexerTest, m
 DEEP = '{"token_ids":' + "[" * 1000 + "]" * 1000 + "}"
 JSON = {"Content-Type": "application/json"}
 POSTS = ("/register", "/unregister", "/query", "/query_by_hash")
+
+
+class HangsUp(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
 def registration(**more):
@@ -335,6 +342,20 @@ class Register(IndexerTest):
     def test_row_28_largest_rank(self):
         self.register(201, rank=2**32 - 1)
         self.assertEqual(list(self.indexer.workers()[1]["listeners"]), [str(2**32 - 1)])
+
+    def test_no_publisher_at_the_endpoint(self):
+        """D-9: what answers there and hangs up is a failed listener with a reason, and no wait."""
+        stranger = socketserver.TCPServer(("127.0.0.1", 0), HangsUp)
+        thread = threading.Thread(target=stranger.serve_forever)
+        thread.start()
+        self.addCleanup(lambda: (stranger.shutdown(), thread.join(), stranger.server_close()))
+        self.register(201, endpoint=f"tcp://127.0.0.1:{stranger.server_address[1]}")
+        settle(lambda: self.indexer.listener()["status"], "failed")
+        listener = self.indexer.listener()
+        self.assertEqual((listener["state"], listener["reason"]), ("blind", "refused"))
+        self.assertIn("kv-events-config", listener["last_error"])
+        self.assertEqual(self.indexer.workers()[1]["status"], "failed")
+        self.assertEqual(self.indexer.metrics().total("kvr_indexer_listeners", status="failed"), 1)
 
     def test_row_34_unreachable(self):
         with socket.socket() as free:

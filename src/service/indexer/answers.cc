@@ -84,7 +84,10 @@ void WriteListener(JsonWriter& json, const fleet::RankEntry& entry, Nanos now) {
   json.Field("status", ListenerStatus(entry));
   json.Field("state", RankStateName(status.state));
   json.Field("reason", StateReasonName(status.reason));
-  if (const std::string detail = health.detail(); !detail.empty()) json.Field("detail", detail);
+  if (const std::string detail = health.detail(); !detail.empty()) {
+    json.Field("detail", detail);
+    if (status.reason == StateReason::kRefused) json.Field("last_error", detail);
+  }
   json.Field("connected", health.connected());
   if (const auto watermark = health.watermark()) json.Field("watermark", *watermark);
   if (health.last_message_at() > Nanos{0}) {
@@ -209,11 +212,7 @@ void WriteDumpHead(JsonWriter& json, const index::PartitionIndex& partition,
 }  // namespace
 
 std::string_view ListenerStatus(const fleet::RankEntry& entry) {
-  const auto status = entry.health->status();
-  if (status.state == RankState::kBlind && status.reason != StateReason::kConnecting &&
-      status.reason != StateReason::kDisconnected) {
-    return "failed";
-  }
+  if (entry.health->status().reason == StateReason::kRefused) return "failed";
   return entry.health->connected() ? "active" : "connecting";
 }
 

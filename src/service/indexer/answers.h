@@ -28,8 +28,9 @@ std::string QueryAnswer(const OverlapScores& scores, std::uint32_t block_size,
 // One object per worker, in the given order.
 std::string WorkersAnswer(std::span<const fleet::Worker* const> workers, Nanos now);
 
-// failed, connecting (where the reference says "pending") or active; active means that the
-// transport reports a connection.
+// "failed" when something answers that is no publisher, "connecting" (where the reference says
+// "pending") or "active". Active means that the transport reports a connection; failed listeners go
+// on trying.
 std::string_view ListenerStatus(const fleet::RankEntry& entry);
 
 // Appends `"model:group":{"model_name":...,"routing_group":...,"version":1,"block_size":16,
