@@ -24,6 +24,7 @@
 #include "cmd/decode_text.h"
 #include "cmd/parse_words.h"
 #include "fleet/catalog.h"
+#include "ingest/live_frames.h"
 #include "placement/event_translator.h"
 #include "wire/capture_file.h"
 
@@ -230,39 +231,32 @@ struct RecordedStream {
   }
 };
 
-std::uint64_t BigEndian(std::span<const std::byte> bytes) {
-  std::uint64_t value = 0;
-  for (const std::byte byte : bytes)
-    value = value << 8 | std::to_integer<std::uint64_t>(byte);
-  return value;
-}
-
 void PrintMessage(const wire::CaptureMessage& message, Nanos first, RecordedStream& stream,
                   Printer& printer) {
-  const bool numbered = message.frames.size() == 3 && message.frames[1].size() == 8;
-  const std::uint64_t sequence = numbered ? BigEndian(message.frames[1]) : 0;
+  std::optional<std::uint64_t> sequence;
+  std::span<const std::byte> payload;
+  const ingest::FrameFault fault = ingest::ReadLive(message.frames, sequence, payload);
   std::string note;
-  if (numbered) note = stream.Follow(sequence);
+  if (sequence) note = stream.Follow(*sequence);
   const double after = std::chrono::duration<double>(message.received - first).count();
   const auto head = [&](JsonWriter& json) {
     json.Field("source", message.source);
-    if (numbered) json.Field("sequence", sequence);
+    if (sequence) json.Field("sequence", *sequence);
     json.Field("received", std::chrono::duration<double>(message.received).count());
     if (!note.empty()) json.Field("note", note);
   };
   const std::string title =
-      numbered
-          ? fmt::format("source {}, message {}, after {:.3f} s", message.source, sequence, after)
+      sequence
+          ? fmt::format("source {}, message {}, after {:.3f} s", message.source, *sequence, after)
           : fmt::format("source {}, after {:.3f} s", message.source, after);
   if (!note.empty()) printer.Remark(note);
-  if (!numbered) {
+  if (!sequence) {
     printer.Error(title, head,
-                  fmt::format("{} frames instead of a topic, a sequence number of 8 bytes and a "
-                              "payload",
-                              message.frames.size()));
+                  fmt::format("{}: {} frames are no topic, sequence number of 8 bytes and payload",
+                              ingest::FrameFaultName(fault), message.frames.size()));
     return;
   }
-  printer.Payload(message.frames[2], stream.translator, title, head);
+  printer.Payload(payload, stream.translator, title, head);
 }
 
 int DecodeCapture(wire::FilePtr file, const std::string& path,

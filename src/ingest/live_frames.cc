@@ -1,12 +1,16 @@
 #include "ingest/live_frames.h"
 
+#include <algorithm>
+
 #include "ingest/message.h"
 #include "wire/router_event.h"
 
 namespace kvr::ingest {
 namespace {
 
-FrameFault ReadPlane(const net::Frames& frames, std::uint64_t publisher, std::uint64_t number,
+using Parts = std::span<const std::span<const std::byte>>;
+
+FrameFault ReadPlane(Parts frames, std::uint64_t publisher, std::uint64_t number,
                      std::span<const std::byte>& payload) {
   const auto envelope = wire::UnframeRouterEvents(frames[3]);
   if (!envelope) return FrameFault::kPlaneFrame;
@@ -20,6 +24,15 @@ FrameFault ReadPlane(const net::Frames& frames, std::uint64_t publisher, std::ui
 }  // namespace
 
 FrameFault ReadLive(const net::Frames& frames, std::optional<std::uint64_t>& sequence,
+                    std::span<const std::byte>& payload) {
+  std::array<std::span<const std::byte>, 5> parts;  // one more than any message has
+  const std::size_t count = std::min(frames.size(), parts.size());
+  for (std::size_t i = 0; i < count; ++i)
+    parts[i] = frames[i];
+  return ReadLive(std::span(parts).first(count), sequence, payload);
+}
+
+FrameFault ReadLive(Parts frames, std::optional<std::uint64_t>& sequence,
                     std::span<const std::byte>& payload) {
   std::uint64_t number = 0;
   std::uint64_t publisher = 0;

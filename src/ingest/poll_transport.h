@@ -16,8 +16,8 @@ struct PollOptions {
   Millis interval{100};     // between two requests when the last one brought nothing new
   Millis retry_first{200};  // after a failure; doubles
   Millis retry_max{5'000};
-  Millis timeout{10'000};  // of one request
-  std::size_t body_bytes_max = 32u << 20;
+  Millis timeout{10'000};                   // of one request
+  std::size_t body_bytes_max = 128u << 20;  // an engine writes about 60 bytes a token
   // Messages that wait for the reader. With so many no more are asked for: what the engine keeps is
   // safer there.
   std::size_t messages_max = 1'024;

@@ -16,8 +16,12 @@ std::optional<std::uint64_t> Number(const dom::element& event, std::string_view 
   return value;
 }
 
-// Consecutive events of one rank without a hole between them.
+// Consecutive events of one rank without a hole between them. An engine's buffer may hold a hundred
+// thousand; a message has no more than this.
+constexpr std::size_t kRunEventsMax = 4'096;
+
 struct Run {
+  std::size_t events = 0;
   std::optional<std::uint64_t> rank;  // none: not said, which is rank 0
   std::optional<std::uint64_t> first;
   std::optional<std::uint64_t> last;
@@ -25,8 +29,8 @@ struct Run {
 
   [[nodiscard]] bool TakesUp(std::optional<std::uint64_t> its_rank,
                              std::optional<std::uint64_t> id) const {
-    if (payload.size() == 1) return true;
-    return its_rank == rank && (!id || !last || *id == *last + 1);
+    if (events == 0) return true;
+    return events < kRunEventsMax && its_rank == rank && (!id || !last || *id == *last + 1);
   }
 };
 
@@ -45,13 +49,12 @@ Result<std::vector<TrtllmNumbers::Message>, wire::DecodeError> TrtllmNumbers::Ta
     return refuse(wire::DecodeErrc::kBadJson);
   }
   std::vector<Run> runs;
-  std::size_t count = 0;
   const auto add = [&](const dom::element& event) {
     const auto rank = Number(event, "attention_dp_rank");
     const auto id = Number(event, "event_id");
     if (runs.empty() || !runs.back().TakesUp(rank, id)) runs.emplace_back();
     Run& run = runs.back();
-    if (run.payload.size() == 1) {
+    if (run.events++ == 0) {
       run.rank = rank;
       run.first = id;
     } else {
@@ -59,13 +62,10 @@ Result<std::vector<TrtllmNumbers::Message>, wire::DecodeError> TrtllmNumbers::Ta
     }
     if (id) run.last = id;
     run.payload += simdjson::minify(event);
-    ++count;
   };
   if (dom::array events; root.get(events) == simdjson::SUCCESS) {
-    for (const dom::element event : events) {
-      if (count >= limits.events_max) return refuse(wire::DecodeErrc::kOverLimit);
+    for (const dom::element event : events)
       add(event);
-    }
   } else if (root.is_object()) {
     add(root);
   } else {

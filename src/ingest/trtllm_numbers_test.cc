@@ -82,6 +82,15 @@ TEST(TrtllmNumbers, LowerIdsAreAnotherEngine) {
   EXPECT_EQ(Take(numbers, List({Event(1)})), "1:1!");
 }
 
+TEST(TrtllmNumbers, LongListsBecomeSeveralMessages) {
+  TrtllmNumbers numbers;
+  std::string list = "[";
+  for (int id = 0; id < 10'000; ++id)
+    list += (id == 0 ? "" : ",") + Event(id);
+  EXPECT_EQ(Take(numbers, list + "]"), "0:4096 1:4096 2:1808");
+  EXPECT_EQ(Take(numbers, List({Event(10'000)})), "3:1");
+}
+
 TEST(TrtllmNumbers, EventsWithoutIdsStayTogether) {
   TrtllmNumbers numbers;
   EXPECT_EQ(Take(numbers, R"([{"data":{}},7,{"data":{}}])"), "0:0");

@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -119,7 +120,8 @@ class RecordAndReplay(CaptureTest):
         self.assertEqual([line["ok"] for line in mine], [True, False, False, True, True, False])
         self.assertEqual(mine[0]["events"][0]["salt"], "#1")
         self.assertEqual(mine[0]["dropped"], [{"index": 1, "reason": "unknown_medium"}])
-        self.assertIn("1 frames", mine[2]["error"])
+        self.assertIn("frame_count: 1 frames", mine[2]["error"])
+        self.assertIn("sequence: 3 frames", mine[1]["error"])
         self.assertIn("messages 1 to 3 are missing", mine[3]["note"])
         self.assertIn("restart", mine[4]["note"])
         times = [line["received"] for line in lines]
@@ -143,6 +145,24 @@ class RecordAndReplay(CaptureTest):
         self.assertEqual(indexer.dumped(worker=1), [])
         self.assertEqual(player.next_line(), "replayed 7 messages")
         self.assertEqual(player.stop(), 0)
+
+    def test_router_events_of_an_event_plane(self):
+        engine = self.fake()
+        self.capture(engine.endpoint)
+        engine.wait_subscriber()
+        number = struct.pack(">Q", 3)
+        event = {"worker_id": 7, "event": {"event_id": 1, "data": {"stored": {
+            "parent_hash": None, "blocks": [{"block_hash": 11, "tokens_hash": 21}]}}, "dp_rank": 2}}
+        envelope = pack({"publisher_id": 3, "sequence": 3, "published_at": 1, "topic": "kv-events",
+                         "payload": pack([event])})
+        engine.send_frames(b"kv-events", number, number,
+                           b"\x01" + struct.pack(">I", len(envelope)) + envelope)
+        self.grows(200)
+        code, out, _ = decode(self.path)
+        answer = json.loads(out)
+        self.assertEqual((code, answer["sequence"], answer["dp_rank"]), (0, 3, 2))
+        self.assertEqual(answer["events"][0]["block_hashes"], [11])
+        self.assertEqual(answer["events"][0]["local_hashes"], [21])
 
     def test_spacing_is_kept(self):
         engine = self.fake()

@@ -5,7 +5,8 @@ import json
 import struct
 import subprocess
 
-from kvr_testlib import A, B, KVROUTE, IndexerTest, Mock, main, pack, removed, settle, stored
+from kvr_testlib import (A, B, KVROUTE, Client, IndexerTest, Mock, Process, main, pack, removed,
+                         settle, stored)
 
 DIALECTS = ("vllm-0.9.0", "vllm-0.9.1", "vllm-0.10.2", "vllm-0.14", "vllm-0.17", "vllm-0.19",
             "vllm-0.20", "vllm-0.22", "vllm-0.24", "vllm-0.26", "vllm-0.29", "vllm-main",
@@ -59,6 +60,23 @@ class Dialects(IndexerTest):
         mock.complete(list(range(33)), 4)
         settle(lambda: self.indexer.filtered("unsupported_ownership"), lambda count: count >= 8)
         self.assertEqual(self.indexer.dumped(), [])
+
+
+class PolledGateway(IndexerTest):
+    def test_one_list_feeds_all_ranks_of_a_worker(self):
+        mock = Mock("--dialect", "trtllm-json", "--speedup", 1000, ranks=2)
+        self.addCleanup(mock.close)
+        worker = (f"id=1,url=http://{mock.client.host}:{mock.client.port},model=m,block-size=4,"
+                  f"dp-size=2,events={mock.ranks[0]['events']}")
+        gateway = Process(["gateway", "--port", "0", "--worker", worker])
+        self.addCleanup(gateway.close)
+        mock.complete(list(range(33)), 4, rank=0)
+        mock.complete(list(range(17)), 4, rank=1)
+        client = Client(gateway.addresses["gateway"])
+        def ranks():
+            return [(rank["blocks"]["device"], rank["state"])
+                    for rank in client.get("/workers").json["workers"][0]["ranks"]]
+        settle(ranks, [(len(mock.blocks(rank)), "exact") for rank in (0, 1)])
 
 
 class EventPlane(IndexerTest):
