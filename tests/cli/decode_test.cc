@@ -1,9 +1,14 @@
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <string>
+#include <string_view>
 
 #include <gtest/gtest.h>
+#include <simdjson.h>
 
 #include "support/process.h"
 
@@ -92,6 +97,94 @@ TEST(DecodeCommand, FromAFile) {
   std::filesystem::remove(path);
   EXPECT_EQ(done.out, "{" + std::string(kGoldenRest));
   EXPECT_EQ(RunKvroute({"decode", "--file", path.string()}).exit_code, 1);
+}
+
+// What becomes of each sample, in order: the types of its events, "!" and why where one goes no
+// further, "?" for an event that has no type.
+constexpr std::string_view kSampleRows[] = {
+    "vllm-0.9.0-stored-int-norank: stored",
+    "vllm-0.9.0-stored-lora-id: stored",
+    "vllm-0.9.0-cleared: cleared",
+    "vllm-0.9.1-stored-rank0: stored",
+    "vllm-0.9.1-multi-event-rank3: removed removed stored cleared",
+    "vllm-0.10.2-stored-u64-gpu: stored",
+    "vllm-0.10.2-removed-gpu: removed",
+    "vllm-0.11-gpu-int-plus-cpu-offload-bytes: stored stored",
+    "vllm-0.14-stored-lora-name: stored",
+    "vllm-0.17-extra-keys-all-null: stored",
+    "vllm-0.17-cache-salt-first-block-only: stored",
+    "vllm-0.17-mm-flat-strings: stored",
+    "vllm-0.17-prompt-embeds: stored",
+    "vllm-0.19-mm-id-offset-pairs: stored",
+    "vllm-0.20-stored-group0: stored",
+    "vllm-0.20-removed-group1: removed!unlearned_group",
+    "vllm-0.22-stored-full-attention: stored",
+    "vllm-0.22-sliding-window-masked-blocks: stored!non_main_group",
+    "vllm-0.24-map-stored: stored",
+    "vllm-0.24-map-stored-minimal: stored",
+    "vllm-0.24-map-lora-mm-salt: stored",
+    "vllm-0.24-map-removed: removed",
+    "vllm-0.24-map-cpu-placeholder: stored",
+    "vllm-0.24-map-cpu-self-describing-chunk2: stored",
+    "vllm-0.24-map-all-masked-empty-hashes: stored!non_main_group",
+    "vllm-0.24-map-mamba-align-sparse: stored!non_main_group",
+    "vllm-mooncake-store-connector-cpu-lowercase: stored!unknown_medium stored!unknown_medium",
+    "vllm-lmcache-cpu-partial-chunk-bytes: stored!unknown_medium",
+    "vllm-0.26-map-fs-locality-local: stored!unknown_medium",
+    "vllm-0.26-map-obj-no-locality: stored!unknown_medium",
+    "vllm-0.29-map-ownership: stored!unsupported_ownership removed!unsupported_ownership",
+    "vllm-main-202609-map-session-id: stored",
+    "vllm-branch-full-map-batch: stored",
+    "vllm-future-unknown-event-and-field: ?!unknown_event stored removed",
+    "sglang-2025-stored-no-medium-no-rank: stored",
+    "sglang-2025-page1-stored: stored stored",
+    "sglang-2026-stored-gpu: stored stored",
+    "sglang-2026-hicache-backup-demote: stored removed",
+    "sglang-2026-medium-nil: removed",
+    "sglang-2026-eagle-bigram: stored",
+    "sglang-branch-array-component-types-index7: stored",
+    "atom-array-token-offset-index12: stored",
+    "sglang-202609-map-salt-session: stored",
+    "sglang-202609-map-removed-cleared-rank-nil: removed cleared",
+    "trtllm-native-zmq-map-removed: removed",
+    "dynamo-trtllm-relay-stored-mm: stored",
+    "trtllm-json-created: ignored!ignored_event",
+    "trtllm-json-stored-with-partial-tail: stored",
+    "trtllm-json-updated-demoted: removed",
+    "trtllm-json-v2-sha256-hexhash-mm: stored",
+    "mooncake-master-stored-object-key-only: stored!unsupported_ownership",
+    "mooncake-master-removed: removed!unsupported_ownership",
+};
+
+std::string RowOf(simdjson::dom::element line) {
+  std::map<std::uint64_t, std::string> events;
+  for (const simdjson::dom::element event : line["events"].get_array())
+    events[event["index"].get_uint64()] = std::string(std::string_view(event["type"]));
+  for (const simdjson::dom::element dropped : line["dropped"].get_array()) {
+    std::string& text = events[dropped["index"].get_uint64()];
+    if (text.empty()) text = "?";
+    text += "!" + std::string(std::string_view(dropped["reason"]));
+  }
+  std::string row = std::string(std::string_view(line["name"])) + ":";
+  for (const auto& [index, text] : events)
+    row += " " + text;
+  return row;
+}
+
+TEST(DecodeCommand, EverySampleOfTheEngines) {
+  const std::string samples = std::string(KVR_SOURCE_DIR) + "/tests/vectors/engine_samples.jsonl";
+  const auto done = RunKvroute({"decode", "--file", samples});
+  ASSERT_EQ(done.exit_code, 0) << done.err;
+  simdjson::dom::parser parser;
+  simdjson::dom::document_stream lines;
+  ASSERT_FALSE(parser.parse_many(done.out).get(lines));
+  std::size_t next = 0;
+  for (auto line : lines) {
+    ASSERT_LT(next, std::size(kSampleRows));
+    EXPECT_TRUE(bool(line["ok"])) << kSampleRows[next];
+    EXPECT_EQ(RowOf(line.value()), kSampleRows[next++]);
+  }
+  EXPECT_EQ(next, std::size(kSampleRows));
 }
 
 TEST(DecodeCommand, UsageErrors) {
