@@ -18,7 +18,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
 
 namespace {
 
-using namespace std::string_view_literals;
+using std::string_view_literals::operator""sv;
 
 constexpr std::array kAwkward = {
     "\xc0"sv,                                  // nil
