@@ -22,6 +22,10 @@ Result<std::shared_ptr<PartitionIndex>> IndexSet::GetOrCreate(const Partition& p
     entry->partition = partition;
     entry->block_size = block_size;
     entry->index = std::make_unique<BlockTree>(options_);
+    entry->hybrid = std::make_unique<HybridRanks>(
+        SideGroups::Options{.blocks_max = options_.side_blocks_max,
+                            .remembered_max = options_.remembered_names_max,
+                            .hash_seed = options_.hash_seed});
   } else if (entry->block_size != block_size) {
     return Fail(
         ErrorCode::kAlreadyExists,

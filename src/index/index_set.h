@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "index/options.h"
 #include "index/prefix_index.h"
+#include "index/side_groups.h"
 #include "model/ids.h"
 
 namespace kvr::index {
@@ -21,6 +22,7 @@ struct PartitionIndex {
   Partition partition;
   std::uint32_t block_size = 0;  // tokens
   std::unique_ptr<PrefixIndex> index;
+  std::unique_ptr<HybridRanks> hybrid;  // beside it, what it does not know of hybrid models
 };
 
 // Thread-safe. An index lives as long as somebody holds its pointer; after Remove it is only no

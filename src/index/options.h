@@ -18,6 +18,9 @@ struct IndexOptions {
   // Names a rank keeps of blocks it no longer holds, oldest forgotten first. Engines announce a
   // block in a farther tier after they removed it from the nearer one, by its name only.
   std::uint32_t remembered_names_max = 4'096;
+  // Blocks of a hybrid model's side groups, a rank; see SideGroups. Beyond it new ones count as
+  // absent.
+  std::uint32_t side_blocks_max = 1u << 22;
   // Mixed into every hash table, whose keys come from outside. Set a secret one in production.
   std::uint64_t hash_seed = 0x9E3779B97F4A7C15u;
 

@@ -37,6 +37,14 @@ void CollectRank(Rank rank, const Target& target, Nanos now, metrics::SampleSink
     sink.AddGauge("kvr_ingest_rank_lag_seconds", "Time since the last message of the engine",
                   labels, lag.count());
   }
+  if (const auto sides = target.index->hybrid->Find(rank)) {
+    const index::SideGroups::Stats side = sides->stats();
+    sink.AddGauge("kvr_ingest_rank_side_blocks", "Blocks held in side groups of a hybrid model",
+                  labels, static_cast<double>(side.blocks));
+    sink.AddCounter("kvr_ingest_rank_side_blocks_refused_total",
+                    "Blocks of a hybrid model beyond the number that is remembered", labels,
+                    static_cast<double>(side.refused));
+  }
   const index::RankStats stats = target.index->index->StatsOf(target.slot);
   // The slot may have gone to another rank since the list was made.
   if (stats.rank != rank) return;

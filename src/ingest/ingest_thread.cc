@@ -178,6 +178,7 @@ void IngestThread::DropOrphanTargets(WorkerId worker) {
       continue;
     }
     target->second.index->index->RemoveRank(target->first);
+    target->second.index->hybrid->Drop(target->first);
     target = targets_.erase(target);
   }
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "ingest/apply_batch.h"
 #include "ingest/live_frames.h"
 #include "ingest/message.h"
 
@@ -140,16 +141,22 @@ const Target* Source::Feed(Rank rank, const StreamMessage& message) {
 }
 
 void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& message) {
-  for (const PlacementEvent& event : batch_.events) {
+  const auto apply = [&](const PlacementEvent& event) {
     // An engine's batch is of one rank; in other streams each event names its own.
     const Target* const to = event.rank == rank ? target : Feed(event.rank, message);
-    if (to == nullptr) continue;
+    if (to == nullptr) return;
     const index::ApplyResult result = to->index->index->Apply(to->slot, event);
     metrics_.CountApplied(event.kind, result);
     if (result.status == index::ApplyStatus::kCapacity) {
       NoteDefect(event.rank, StateReason::kIndexFull, "the index has no room for more blocks");
     }
     to->health->Count(fleet::RankCount::kEvents);
+  };
+  if (target == nullptr) {
+    for (const PlacementEvent& event : batch_.events)
+      apply(event);
+  } else {
+    ApplyBatch(*target->index, rank, target->slot, batch_, apply);
   }
 }
 
@@ -157,11 +164,18 @@ void Source::NoteDropped(Rank rank) {
   for (const placement::DroppedEvent& dropped : batch_.dropped) {
     metrics_.CountFiltered(dropped.reason);
     if (dropped.reason == placement::DropReason::kDecodeError) {
-      translator_.ForgetCounts();  // it may have been a removal
+      ForgetCounts();  // it may have been a removal
       NoteDefect(rank, StateReason::kUndecodable,
                  fmt::format("an event could not be decoded: {}",
                              wire::DecodeErrcName(dropped.error.code)));
     }
+  }
+  for (const placement::SideEvent& side : batch_.side) {
+    if (side.group.rule != SideRule::kNever) continue;
+    NoteDefect(rank, StateReason::kUnknownGroupKind,
+               fmt::format("the cache group {} is of a kind that is not known here; no prefix is "
+                           "credited",
+                           side.group.group));
   }
 }
 
@@ -211,6 +225,7 @@ void Source::Clear() {
     event.kind = PlacementKind::kCleared;
     event.rank = rank;
     target->second.index->index->Apply(target->second.slot, event);
+    target->second.index->hybrid->Drop(rank);
   }
   fed_.clear();
   defects_.clear();
@@ -218,7 +233,16 @@ void Source::Clear() {
 }
 
 void Source::NoteLoss() {
+  ForgetCounts();
+}
+
+void Source::ForgetCounts() {
   translator_.ForgetCounts();
+  for (const Rank rank : fed_) {
+    const auto target = targets_.find(rank);
+    if (target == targets_.end()) continue;
+    if (const auto sides = target->second.index->hybrid->Find(rank)) sides->ForgetCounts();
+  }
 }
 
 void Source::StartReplay(std::uint64_t from) {

@@ -86,6 +86,7 @@ class Source final : private StreamSink {
   const Target* Feed(Rank rank, const StreamMessage& message);
   // `target` is that of `rank`, which most events are of.
   void ApplyEvents(Rank rank, const Target* target, const StreamMessage& message);
+  void ForgetCounts();
   void NoteDropped(Rank rank);
   // `size` is the wrong block size that the rank stores with; 0 when it is right.
   void NoteBlockSize(Rank rank, std::uint32_t size);

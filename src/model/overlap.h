@@ -1,6 +1,7 @@
 // The answer of an index: who holds how much of one request.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +19,14 @@ struct RankOverlap {
   Rank rank;
   std::array<std::uint32_t, kTierCount> blocks{};
   EngineHash last{};  // the rank's own name of the deepest matched block; meaningless at depth 0
+
+  // Makes the match end after `depth` blocks, if it is deeper; `last` is then meaningless.
+  void CutTo(std::uint32_t depth) {
+    for (std::uint32_t& held : blocks) {
+      held = std::min(held, depth);
+      depth -= held;
+    }
+  }
 
   [[nodiscard]] std::uint32_t device() const { return blocks[0]; }
   [[nodiscard]] std::uint32_t depth() const {

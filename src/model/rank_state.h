@@ -37,9 +37,10 @@ enum class StateReason : std::uint8_t {
   kDisconnected,       // the engine went away
   kForeignRank,        // the stream names only ranks that are not registered
   kRefused,            // something answers at the endpoint that is no engine's event socket
+  kUnknownGroupKind,   // a cache group of a kind we do not know: what is of use cannot be told
 };
 
-inline constexpr std::array<std::string_view, 14> kStateReasonNames = {"none",
+inline constexpr std::array<std::string_view, 15> kStateReasonNames = {"none",
                                                                        "no_event_source",
                                                                        "connecting",
                                                                        "replaying",
@@ -52,7 +53,8 @@ inline constexpr std::array<std::string_view, 14> kStateReasonNames = {"none",
                                                                        "index_full",
                                                                        "disconnected",
                                                                        "foreign_rank",
-                                                                       "refused"};
+                                                                       "refused",
+                                                                       "unknown_group_kind"};
 constexpr std::string_view StateReasonName(StateReason reason) {
   return kStateReasonNames[static_cast<std::size_t>(reason)];
 }

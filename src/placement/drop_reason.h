@@ -20,7 +20,9 @@ enum class DropReason : std::uint8_t {
   kUnknownLocality,
   kUnknownMedium,            // a tier name we do not know; never taken for the device
   kUnknownKind,              // an attention kind we do not know
-  kNonMainGroup,             // not full attention: no prefix is complete in such a group
+  kNonMainGroup,             // not full attention: no prefix is complete in such a group. What
+                             // has a group number goes to PlacementBatch::side
+  kFurtherMainGroup,         // full attention beside the main group's; goes to PlacementBatch::side
   kUnlearnedGroup,           // a group whose kind was never announced
   kAmbiguousCacheNamespace,  // under a parent that was stored with two salts
   kEmptyStore,               // a store or removal without hashes
@@ -35,13 +37,29 @@ enum class DropReason : std::uint8_t {
   kUnknownResidency,  // of a cache that we cannot tell whose it is
 };
 
-inline constexpr std::size_t kDropReasonCount = 21;
+inline constexpr std::size_t kDropReasonCount = 22;
 inline constexpr std::array<std::string_view, kDropReasonCount> kDropReasonNames = {
-    "decode_error",     "unknown_event",    "unknown_ownership",   "unsupported_ownership",
-    "ignored_event",    "remote_locality",  "unknown_locality",    "unknown_medium",
-    "unknown_kind",     "non_main_group",   "unlearned_group",     "ambiguous_cache_namespace",
-    "empty_store",      "self_referencing", "block_size_mismatch", "partial_block",
-    "chunked_store",    "sparse_store",     "tokens_too_short",    "foreign_worker",
+    "decode_error",
+    "unknown_event",
+    "unknown_ownership",
+    "unsupported_ownership",
+    "ignored_event",
+    "remote_locality",
+    "unknown_locality",
+    "unknown_medium",
+    "unknown_kind",
+    "non_main_group",
+    "further_main_group",
+    "unlearned_group",
+    "ambiguous_cache_namespace",
+    "empty_store",
+    "self_referencing",
+    "block_size_mismatch",
+    "partial_block",
+    "chunked_store",
+    "sparse_store",
+    "tokens_too_short",
+    "foreign_worker",
     "unknown_residency"};
 constexpr std::string_view DropReasonName(DropReason reason) {
   return kDropReasonNames[static_cast<std::size_t>(reason)];

@@ -53,14 +53,17 @@ constexpr std::array<std::string_view, kDropReasonCount> kExplanations = {
     "its medium names no tier we know, and is never taken for the device; `media: lenient` of the "
     "worker accepts the names of more producers",
     "its attention kind is not one we know, so its blocks may not make up whole prefixes",
-    "it is of a cache group without full attention, whose blocks do not make up whole prefixes",
+    "it is of a cache group without full attention, whose blocks do not make up whole prefixes; "
+    "with a group number they say how much of a prefix can be reused",
+    "it is of a full-attention group beside the main one; its blocks say how much of a prefix can "
+    "be reused",
     "its cache group was never announced with a kind; the announcement may have been missed",
     "its parent was stored under two cache salts, so whose prompt it goes on is not known",
     "it names no blocks, so there is nothing to store or remove",
     "it names the same block twice, or a block as its own parent, which no chain can have",
     "its block size is not the registered one; register the worker with the engine's block size",
     "it is a piece of a block, under a parent that is never announced, so its place is not known",
-    "it gives one name to several blocks, so which of them a removal means is not known",
+    "it gives one name to several blocks, and an index needs one for each",
     "it brings more tokens than the blocks it names can hold, so which tokens they are is not "
     "known",
     "it brings fewer tokens than one block holds",
@@ -95,6 +98,7 @@ std::string DropDetail(const DroppedEvent& dropped, const wire::EventBatch& batc
       return fmt::format("medium `{}`", Shown(event->medium));
     case DropReason::kUnknownKind:
     case DropReason::kNonMainGroup:
+    case DropReason::kFurtherMainGroup:
     case DropReason::kUnlearnedGroup:
       return GroupText(*event);
     case DropReason::kPartialBlock:
@@ -113,6 +117,7 @@ std::string_view DropExplanation(DropReason reason) {
 
 bool IsRoutine(DropReason reason) {
   return reason == DropReason::kIgnoredEvent || reason == DropReason::kNonMainGroup ||
+         reason == DropReason::kFurtherMainGroup || reason == DropReason::kPartialBlock ||
          reason == DropReason::kEmptyStore || reason == DropReason::kRemoteLocality ||
          reason == DropReason::kUnsupportedOwnership || reason == DropReason::kTokensTooShort;
 }

@@ -74,15 +74,23 @@ std::optional<DropReason> CheckOrigin(const EngineEvent& event) {
   return std::nullopt;
 }
 
-std::optional<DropReason> CheckGroup(const EngineEvent& event, const GroupTable& groups) {
-  const GroupKind learned = event.group ? groups.KindOf(*event.group) : GroupKind::kAbsent;
-  const GroupKind kind = event.kind != GroupKind::kAbsent ? event.kind : learned;
+std::optional<DropReason> CheckGroup(const EngineEvent& event, GroupTable& groups) {
+  const GroupTable::Entry* learned = event.group ? groups.Find(*event.group) : nullptr;
+  const GroupKind before = learned ? learned->kind : GroupKind::kAbsent;
+  const GroupKind kind = event.kind != GroupKind::kAbsent ? event.kind : before;
   if (kind == GroupKind::kUnknown) return DropReason::kUnknownKind;
   if (kind == GroupKind::kOther) return DropReason::kNonMainGroup;
-  if (kind == GroupKind::kAbsent && event.group.value_or(0) != 0) {
-    return DropReason::kUnlearnedGroup;
+  if (kind == GroupKind::kAbsent) {
+    if (event.group.value_or(0) != 0) return DropReason::kUnlearnedGroup;
+  } else if (event.group && groups.IsFurther(*event.group)) {
+    return DropReason::kFurtherMainGroup;
   }
   return std::nullopt;
+}
+
+// Kinds of which nothing is looked for when a prefix is reused.
+bool NeverMatters(const GroupTable::Entry& entry) {
+  return entry.kind == GroupKind::kOther && entry.side.rule == SideRule::kNever;
 }
 
 }  // namespace
@@ -188,12 +196,34 @@ class EventTranslator::Impl {
     if (!tier) return DropReason::kUnknownMedium;
     if (OnPath(*tier)) {
       if (event.type == EventType::kStored && event.group && event.kind != GroupKind::kAbsent) {
-        memory.groups.Learn(*event.group, event.kind);
+        memory.groups.Learn(event);
       }
-      if (const auto reason = CheckGroup(event, memory.groups)) return reason;
+      if (const auto reason = CheckGroup(event, memory.groups)) {
+        NoteSide(event, *tier, memory, out);
+        return reason;
+      }
     }
     if (event.type == EventType::kRemoved) return Remove(event, *tier, memory, out);
     return Store(event, *tier, memory, out);
+  }
+
+  // An event on the path that is not the main group's.
+  void NoteSide(const EngineEvent& event, Tier tier, RankMemory& memory, PlacementBatch& out) {
+    const GroupTable::Entry* entry = event.group ? memory.groups.Find(*event.group) : nullptr;
+    if (entry == nullptr || NeverMatters(*entry)) return;
+    SideEvent& side = out.side.emplace_back();
+    side.before = static_cast<std::uint32_t>(out.events.size());
+    side.group = entry->side;
+    side.removed = event.type == EventType::kRemoved;
+    side.tier = tier;
+    const auto hashes = batch_.HashesOf(event);
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+      SideCopy& copy = out.side_copies.emplace_back(SideCopy{hashes[i]});
+      const std::uint32_t left = batch_.CopiesLeftOf(event, i);
+      if (left != wire::kCopiesUnknown) copy.left = left;
+    }
+    side_ends_.resize(out.side.size());
+    side_ends_.back() = out.side_copies.size();
   }
 
   PlacementEvent& Emit(const EngineEvent& event, PlacementKind kind, Tier tier,
@@ -479,6 +509,11 @@ class EventTranslator::Impl {
         hash = ends_[i];
       }
     }
+    std::size_t copy = 0;
+    for (std::size_t i = 0; i < out.side.size(); ++i) {
+      out.side[i].copies = std::span(out.side_copies).subspan(copy, side_ends_[i] - copy);
+      copy = side_ends_[i];
+    }
   }
 
   TranslatorOptions options_;
@@ -494,7 +529,8 @@ class EventTranslator::Impl {
   hashing::BlockHashing how_;        // of the last store: most events have the same seed
   std::vector<BlockHash> plain_hashes_;
   std::vector<TokenId> pad_scratch_;
-  std::vector<std::size_t> ends_;  // of each event's blocks or hashes in the output
+  std::vector<std::size_t> side_ends_;  // as ends_, of the side events' copies
+  std::vector<std::size_t> ends_;       // of each event's blocks or hashes in the output
 };
 
 EventTranslator::EventTranslator(const TranslatorOptions& options)

@@ -8,6 +8,8 @@
 
 #include "model/ids.h"
 #include "model/placement_event.h"
+#include "model/side_group.h"
+#include "model/tier.h"
 #include "placement/drop_reason.h"
 #include "wire/decode_error.h"
 
@@ -19,6 +21,15 @@ struct DroppedEvent {
   DropReason reason = DropReason::kDecodeError;
   wire::DecodeError error;       // kDecodeError, kUnknownEvent: what and at which byte
   std::uint32_t block_size = 0;  // kBlockSizeMismatch: the size the event came with
+};
+
+// What happened to a side group of a hybrid model.
+struct SideEvent {
+  std::uint32_t before = 0;  // of the batch's `events`, the first that comes after it
+  SideGroup group;           // what is known of it by now
+  bool removed = false;
+  Tier tier = Tier::kDevice;         // device or host_pinned
+  std::span<const SideCopy> copies;  // none when the event only made the group known
 };
 
 // What one frame of an engine means for an index. Reused from frame to frame: once warm, filling it
@@ -33,10 +44,12 @@ struct PlacementBatch {
   std::vector<PlacementEvent> events;
   std::vector<std::uint32_t> event_index;  // of each event, its place in the engine's batch
   std::vector<DroppedEvent> dropped;
+  std::vector<SideEvent> side;  // no part of `events`, and listed in `dropped`, too
 
   // What the spans point into.
   std::vector<PlacedBlock> blocks;
   std::vector<EngineHash> removed;
+  std::vector<SideCopy> side_copies;
 
   void Clear() {
     ts = 0;
@@ -47,6 +60,8 @@ struct PlacementBatch {
     dropped.clear();
     blocks.clear();
     removed.clear();
+    side.clear();
+    side_copies.clear();
   }
 };
 

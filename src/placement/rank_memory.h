@@ -6,27 +6,34 @@
 #include <optional>
 #include <vector>
 
+#include "model/side_group.h"
 #include "placement/copy_table.h"
 #include "wire/event_batch.h"
 
 namespace kvr::placement {
 
-// Cache groups of one rank and the attention they serve.
+// Cache groups of one rank and what they serve.
 class GroupTable {
  public:
   // Groups a rank may teach; the rest is not remembered and so filtered as unlearned.
   static constexpr std::size_t kGroupsMax = 256;
 
-  void Learn(std::uint32_t group, wire::GroupKind kind);
-  // kAbsent when it was never learned.
-  [[nodiscard]] wire::GroupKind KindOf(std::uint32_t group) const;
+  struct Entry {
+    wire::GroupKind kind = wire::GroupKind::kAbsent;
+    SideGroup side;  // what it is beside the main group
+  };
+
+  // Learns from a store that names its group and kind. The first group of a main kind is the main
+  // group.
+  void Learn(const wire::EngineEvent& event);
+  // Null when it was never learned.
+  [[nodiscard]] Entry* Find(std::uint32_t group);
+  // True when another group than this one is the main group.
+  [[nodiscard]] bool IsFurther(std::uint32_t group) const { return main_.value_or(group) != group; }
 
  private:
-  struct Entry {
-    std::uint32_t group;
-    wire::GroupKind kind;
-  };
   std::vector<Entry> entries_;
+  std::optional<std::uint32_t> main_;
 };
 
 struct RankMemory {

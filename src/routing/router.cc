@@ -141,6 +141,14 @@ class Router::Impl {
       }
       scratch.overlaps[next++] = overlap;
     }
+    if (index->hybrid->empty()) return;
+    // The engine computes at least the last token of a prompt.
+    const std::uint64_t most = (prompt.isl_tokens - 1) / members.block_size;
+    for (RankOverlap& overlap : scratch.overlaps) {
+      if (overlap.depth() == 0) continue;
+      const auto hit = index->hybrid->HitOf(overlap, static_cast<std::uint32_t>(most));
+      if (hit) overlap.CutTo(*hit);
+    }
   }
 
   std::shared_ptr<PartitionRouter> Find(PartitionLess::Key key) const KVR_EXCLUDES(mutex_) {

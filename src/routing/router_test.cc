@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "model/side_group.h"
 #include "routing/router_fixture.h"
 
 namespace kvr::routing {
@@ -92,6 +93,45 @@ TEST_F(RouterTest, LowerTiersCountAfterTheDevice) {
   // 2 + 0.75 · 3 = 4.25 blocks of credit.
   EXPECT_DOUBLE_EQ(decision.cost.credit_blocks, 4.25);
   EXPECT_EQ(decision.effective_prefill_tokens, prompt.size() - 68);
+}
+
+// An engine of a hybrid model reuses a prefix as far as its other cache groups go along.
+TEST_F(RouterTest, OfAHybridModelCountsWhatCanBeReused) {
+  AddWorker(1);
+  AddWorker(2);
+  const auto prompt = MakePrompt(1, 8);
+  Store(kOne, prompt, 0, 4);
+  Store(kOne, prompt, 4, 8, Tier::kHostPinned);
+  Store(kTwo, prompt, 0, 5);
+  const auto partition = indexes.Find(ThePartition());
+  const auto sides =
+      partition->hybrid->FindOrAdd(kOne, *Index().AddRank(kOne), Index(), kBlockSize);
+  EXPECT_EQ(Route(RequestFor(prompt)).rank, kOne);
+
+  std::vector<BlockHash> hashes;
+  hashing::HashBlocks(prompt, {.block_size = kBlockSize}, hashes);
+  std::vector<SequenceHash> names;
+  hashing::ChainHashes(hashes, names);
+  const auto checkpoint = [&](std::size_t blocks) {
+    const SideCopy copy{EngineHash{Raw(names[blocks - 1])}};
+    sides->Store(1, Tier::kDevice, std::span(&copy, 1));
+  };
+  sides->Declare({1, SideRule::kCheckpoint, kBlockSize, 0});
+  checkpoint(3);
+  const Decision other = Route(RequestFor(prompt));
+  EXPECT_EQ(other.rank, kTwo);
+  EXPECT_EQ(other.predicted_cached_tokens, 5 * kBlockSize);
+  checkpoint(6);
+  const Decision first = Route(RequestFor(prompt));
+  EXPECT_EQ(first.rank, kOne);
+  EXPECT_EQ(first.overlap.device(), 4u);
+  EXPECT_EQ(first.overlap.depth(), 6u);
+  EXPECT_EQ(first.predicted_cached_tokens, 6 * kBlockSize);
+  // Of a prompt that ends with its last block the engine computes that block.
+  const std::vector<TokenId> whole(prompt.begin(), prompt.begin() + 6 * kBlockSize);
+  RouteRequest pinned = RequestFor(whole);
+  pinned.constraints.pinned = sched::Pin{kOne.worker, kOne.dp_rank};
+  EXPECT_EQ(Route(pinned).predicted_cached_tokens, 3 * kBlockSize);
 }
 
 TEST_F(RouterTest, IdentityKeepsPromptsApart) {

@@ -320,7 +320,7 @@ class Groups(IndexerTest):
         self.assertEqual(self.indexer.applied("removed"), 1)
         self.expect(A + B + C + D, 8)
 
-    def test_report_026_main_groups_only(self):
+    def test_report_026_window_groups(self):
         main_group = {"group_idx": 0, "kv_cache_spec_kind": "full_attention"}
         window = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window",
                   "kv_cache_spec_sliding_window": 8}
@@ -333,6 +333,31 @@ class Groups(IndexerTest):
                         for i in windows))
         self.assertEqual(self.indexer.scores(chain),
                          {(1, 0): 20, (2, 0): 20, (3, 0): 12, (4, 0): 20})
+        # Worker 4 never named its window group, so that nobody knows of it.
+        self.assertEqual(self.indexer.query(chain)["hybrid"],
+                         {"1": {"0": 20}, "2": {"0": 12}, "3": {"0": 12}})
+        fourth = self.engine(5)
+        self.send(fourth, stored(names, None, chain, **main_group),
+                  stored([], None, chain, **window))
+        self.assertEqual(self.indexer.query(chain)["hybrid"]["5"], {"0": 0})
+        self.send(fourth, stored([14, 15], None, chain, **window))
+        self.assertEqual(self.indexer.query(chain)["hybrid"]["5"], {"0": 20})
+        self.send(fourth, removed([15], group_idx=1))
+        self.assertEqual(self.indexer.query(chain)["hybrid"]["5"], {"0": 0})
+        self.send(fourth, CLEARED)
+        self.assertNotIn("5", self.indexer.query(chain)["hybrid"])
+        self.assertEqual(self.indexer.listener(5)["state"], "exact")
+
+    def test_unknown_group_kind(self):
+        engine = self.engine(1)
+        self.send(engine, stored([11], None, A, group_idx=0, kv_cache_spec_kind="full_attention"),
+                  stored([11], None, A, group_idx=3, kv_cache_spec_kind="quantum"))
+        self.expect(A, 4)
+        self.assertEqual(self.indexer.query(A)["hybrid"], {"1": {"0": 0}})
+        self.assertEqual(self.indexer.filtered("unknown_kind"), 1)
+        listener = self.indexer.listener()
+        self.assertEqual((listener["state"], listener["reason"]),
+                         ("degraded", "unknown_group_kind"))
 
 
 class Tiers(IndexerTest):

@@ -73,6 +73,29 @@ void WriteNotExact(JsonWriter& json, std::span<const fleet::Worker* const> worke
   if (open) json.EndArray();
 }
 
+// What ranks with side groups can reuse of what they hold, in tokens; nothing when there are none.
+void WriteHybrid(JsonWriter& json, const OverlapScores& scores, std::uint32_t block_size,
+                 const index::HybridRanks& hybrid) {
+  std::map<std::uint64_t, std::map<std::uint32_t, std::uint64_t>> hits;
+  for (const RankSlot slot : scores.scored()) {
+    const RankOverlap& overlap = scores.at(slot);
+    const auto blocks = hybrid.HitOf(overlap, overlap.depth());
+    if (!blocks) continue;
+    hits[Raw(overlap.rank.worker)][overlap.rank.dp_rank] = std::uint64_t{*blocks} * block_size;
+  }
+  if (hits.empty()) return;
+  json.Key("hybrid");
+  json.BeginObject();
+  for (const auto& [id, ranks] : hits) {
+    json.Key(Number(id));
+    json.BeginObject();
+    for (const auto& [dp_rank, tokens] : ranks)
+      json.Field(Number(dp_rank), tokens);
+    json.EndObject();
+  }
+  json.EndObject();
+}
+
 void WriteListener(JsonWriter& json, const fleet::RankEntry& entry, Nanos now) {
   const fleet::RankHealth& health = *entry.health;
   const auto status = health.status();
@@ -259,6 +282,9 @@ std::string QueryAnswer(const OverlapScores& scores, std::uint32_t block_size,
     WriteInstance(json, instance);
   }
   json.EndObject();
+  if (options.hybrid != nullptr && !options.hybrid->empty()) {
+    WriteHybrid(json, scores, block_size, *options.hybrid);
+  }
   WriteNotExact(json, workers);
   json.EndObject();
   return out;

@@ -15,12 +15,15 @@
 namespace kvr::service {
 
 struct QueryAnswerOptions {
-  bool include_zero = false;  // list workers without overlap too
+  bool include_zero = false;                   // list workers without overlap too
+  const index::HybridRanks* hybrid = nullptr;  // the partition's, if it has any
 };
 
 // {"scores":{"1":{"0":48}},"frequencies":[2,1],"instances":{"1":{"longest_matched":64,"gpu":48,
 // "dp":{"0":48},"cpu":64,"disk":64}}}, all in tokens; plus "not_exact": ranks of the partition
-// whose picture is incomplete, absent when there are none. `scores` must hold the device holders.
+// whose picture is incomplete, absent when there are none; and "hybrid":{"1":{"0":32}}, of ranks
+// that serve a hybrid model, how much of all that is matched the engine can reuse. `scores` must
+// hold the device holders.
 std::string QueryAnswer(const OverlapScores& scores, std::uint32_t block_size,
                         std::span<const fleet::Worker* const> workers,
                         const QueryAnswerOptions& options);

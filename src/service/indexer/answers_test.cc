@@ -33,6 +33,32 @@ TEST(Answers, LowerTiersAloneGiveNoScore) {
             R"("dp":{"0":0},"cpu":8,"disk":8}}})");
 }
 
+TEST(Answers, RanksOfHybridModelsSayWhatCanBeReused) {
+  OverlapScores scores;
+  scores.Reset(2);
+  for (std::uint32_t slot = 0; slot < 2; ++slot) {
+    RankOverlap& overlap = scores.Score(RankSlot{slot});
+    overlap.rank = {WorkerId{7}, slot};
+    overlap.blocks = {2, 0, 0, 0};
+    overlap.last = EngineHash{12};
+  }
+  index::IndexSet indexes(index::IndexOptions{});
+  const auto partition = *indexes.GetOrCreate({"m", "default"}, 4);
+  QueryAnswerOptions options;
+  options.hybrid = partition->hybrid.get();
+  EXPECT_EQ(QueryAnswer(scores, 4, {}, options).find("hybrid"), std::string::npos);
+  const Rank rank{WorkerId{7}, 1};
+  const auto sides =
+      partition->hybrid->FindOrAdd(rank, *partition->index->AddRank(rank), *partition->index, 4);
+  sides->Declare({1, SideRule::kWindow, 4, 4});
+  EXPECT_NE(QueryAnswer(scores, 4, {}, options).find(R"("hybrid":{"7":{"1":0}})"),
+            std::string::npos);
+  const SideCopy copy{EngineHash{12}};
+  sides->Store(1, Tier::kDevice, std::span(&copy, 1));
+  EXPECT_NE(QueryAnswer(scores, 4, {}, options).find(R"("hybrid":{"7":{"1":8}})"),
+            std::string::npos);
+}
+
 TEST(Answers, D2KeysOfPartitionsDiffer) {
   const auto key = [](std::string model, std::string group) {
     index::IndexSet indexes(index::IndexOptions{});

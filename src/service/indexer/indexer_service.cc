@@ -201,6 +201,7 @@ struct IndexerService::Impl {
     const auto snapshot = sources.catalog().snapshot();
     QueryAnswerOptions answer;
     answer.include_zero = include_zero;
+    answer.hybrid = partition.hybrid.get();
     std::string body =
         QueryAnswer(scores, partition.block_size, snapshot->In(partition.partition), answer);
     AppendWarnings(body, warnings);
