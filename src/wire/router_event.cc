@@ -229,6 +229,11 @@ bool ReadRemoved(Context& context, RouterEvent& event) {
 bool ReadData(Context& context, RouterEvent& event) {
   MsgpackReader& in = context.in;
   const std::size_t start = in.offset();
+  // Of two the last counts, so nothing may stay of the first.
+  event.parent.reset();
+  event.start_position.reset();
+  event.blocks = {};
+  event.removed = {};
   MsgpackItem head;
   if (!in.Read(head)) return false;
   if (head.kind == Kind::kString) {
@@ -303,7 +308,7 @@ bool ReadStateSource(Context& context, RouterEvent& event) {
   const std::size_t start = context.in.offset();
   MsgpackItem item;
   if (!Peek(context.in, item) || !context.in.Skip(context.limits.depth_max)) return false;
-  if (item.kind != Kind::kNil) event.state_source = context.in.Since(start);
+  event.state_source = item.kind == Kind::kNil ? std::string_view() : context.in.Since(start);
   return true;
 }
 
