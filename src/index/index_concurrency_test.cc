@@ -14,6 +14,7 @@
 #include "index/block_tree.h"
 #include "index/index_script.h"
 #include "index/naive_index.h"
+#include "index/run_arena.h"
 
 namespace kvr::index {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 template <typename Index>
 class IndexConcurrency : public testing::Test {};
 
-using Indexes = testing::Types<NaiveIndex, BlockTree>;
+using Indexes = testing::Types<NaiveIndex, BlockTree, RunArena>;
 TYPED_TEST_SUITE(IndexConcurrency, Indexes);
 
 constexpr std::uint32_t kLength = 12;

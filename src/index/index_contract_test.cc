@@ -11,6 +11,7 @@
 #include "index/block_tree.h"
 #include "index/index_script.h"
 #include "index/naive_index.h"
+#include "index/run_arena.h"
 #include "support/alloc_counter.h"
 
 namespace kvr::index {
@@ -41,7 +42,7 @@ class IndexContract : public testing::Test {
   }
 };
 
-using Indexes = testing::Types<NaiveIndex, BlockTree>;
+using Indexes = testing::Types<NaiveIndex, BlockTree, RunArena>;
 TYPED_TEST_SUITE(IndexContract, Indexes);
 
 TYPED_TEST(IndexContract, MatchesTheLongestHeldPrefix) {

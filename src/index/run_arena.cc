@@ -1,0 +1,313 @@
+#include "index/run_arena.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace kvr::index {
+namespace {
+
+constexpr unsigned Bit(Tier tier) {
+  return 1u << static_cast<unsigned>(tier);
+}
+
+}  // namespace
+
+RunArena::RunArena(const IndexOptions& options)
+    : options_(options),
+      directory_(options.hash_seed),
+      // Called from within Commit, which needs the lock.
+      runs_(options.hash_seed, directory_, epoch_,
+            [this](RunId from, RunId to, Stretch blocks)
+                KVR_NO_ANALYSIS { OnMoved(from, to, blocks); }) {
+  KVR_CHECK(options_.Validate().has_value());
+}
+
+Result<RankSlot> RunArena::AddRank(Rank rank) {
+  Lock lock(mutex_);
+  if (const auto known = ranks_.find(rank); known != ranks_.end()) return known->second;
+  const std::size_t free = free_slots_.empty() ? slots_.size() : *free_slots_.begin();
+  if (free >= options_.ranks_max) {
+    return Fail(ErrorCode::kOverloaded,
+                fmt::format("the index has its maximum of {} ranks; remove some or raise ranks_max",
+                            options_.ranks_max));
+  }
+  const auto slot = static_cast<std::uint32_t>(free);
+  if (free == slots_.size()) {
+    slots_.emplace_back();
+    rank_cells_.Reserve(slots_.size());
+  } else {
+    free_slots_.erase(free_slots_.begin());
+  }
+  slots_[free] = std::make_unique<RankBlocks>(rank, slot, options_);
+  ranks_.emplace(rank, RankSlot{slot});
+  // No state that a query can see has this slot's bit: the last owner waited for that.
+  rank_cells_[free].worker.store(Raw(rank.worker), std::memory_order_relaxed);
+  rank_cells_[free].dp_rank.store(rank.dp_rank, std::memory_order_relaxed);
+  // Pairs with Match, which looks at slots below it.
+  slots_end_.store(static_cast<std::uint32_t>(slots_.size()), std::memory_order_release);
+  return RankSlot{slot};
+}
+
+std::optional<RankSlot> RunArena::FindRank(Rank rank) const {
+  Lock lock(mutex_);
+  const auto known = ranks_.find(rank);
+  return known == ranks_.end() ? std::nullopt : std::optional(known->second);
+}
+
+bool RunArena::RemoveRank(Rank rank) {
+  Lock lock(mutex_);
+  const auto known = ranks_.find(rank);
+  if (known == ranks_.end()) return false;
+  const std::uint32_t slot = Raw(known->second);
+  Clear(*slots_[slot]);
+  runs_.CommitAndWait();
+  slots_[slot].reset();
+  ranks_.erase(known);
+  free_slots_.insert(slot);
+  while (!slots_.empty() && !slots_.back()) {
+    slots_.pop_back();
+    free_slots_.erase(static_cast<std::uint32_t>(slots_.size()));
+  }
+  slots_end_.store(static_cast<std::uint32_t>(slots_.size()), std::memory_order_release);
+  return true;
+}
+
+ApplyResult RunArena::Apply(RankSlot slot, const PlacementEvent& event) {
+  Lock lock(mutex_);
+  KVR_CHECK(Raw(slot) < slots_.size() && slots_[Raw(slot)]);
+  RankBlocks& rank = *slots_[Raw(slot)];
+  ApplyResult result;
+  switch (event.kind) {
+    case PlacementKind::kStored:
+      result = event.hash_only ? StoreByName(rank, event) : Store(rank, event);
+      break;
+    case PlacementKind::kRemoved:
+      result = Remove(rank, event);
+      break;
+    case PlacementKind::kCleared:
+      Clear(rank);
+      break;
+  }
+  runs_.Commit();
+  return result;
+}
+
+ApplyResult RunArena::Store(RankBlocks& rank, const PlacementEvent& event) {
+  for (const PlacedBlock& block : event.blocks) {
+    if (event.parent == block.engine) return {ApplyStatus::kInvalidSequence};
+  }
+  if (runs_.blocks() + event.blocks.size() > options_.blocks_max ||
+      runs_.runs() + event.blocks.size() > RunStore::kRunsMax)
+    return {ApplyStatus::kCapacity};
+
+  ApplyResult result;
+  std::optional<BlockPlace> at = BlockPlace{};  // where the next block belongs
+  const auto behind = [&](EngineHash name) KVR_REQUIRES(mutex_) {
+    at = Find(rank, name, true);
+    if (at) ++at->depth;
+  };
+  if (event.parent) behind(*event.parent);
+  if (!at) result.status = ApplyStatus::kParentNotFound;
+  const unsigned tier = Bit(event.tier);
+  bool changed = false;
+  if (at && rank.pending.size() == 0) {
+    changed = Place(rank, *at, event.blocks, tier, event.eligible);
+  } else {
+    std::optional<EngineHash> before = event.parent;
+    for (const PlacedBlock& block : event.blocks) {
+      if (!at) behind(*before);  // a block behind one that waits may be known
+      if (at) {
+        changed |= Place(rank, *at, {&block, 1}, tier, event.eligible);
+        Wake(rank, block.engine, {at->run, at->depth - 1});
+      } else {
+        Wait(rank,
+             {block.engine, block.local, before, static_cast<std::uint8_t>(tier), event.eligible},
+             result);
+      }
+      before = block.engine;
+    }
+  }
+  result.duplicate_store = !changed && !event.blocks.empty() && result.waiting_blocks == 0;
+  return result;
+}
+
+ApplyResult RunArena::StoreByName(RankBlocks& rank, const PlacementEvent& event) {
+  for (const PlacedBlock& block : event.blocks) {
+    if (event.parent == block.engine) return {ApplyStatus::kInvalidSequence};
+  }
+  if (runs_.blocks() + event.blocks.size() > options_.blocks_max) return {ApplyStatus::kCapacity};
+
+  ApplyResult result;
+  bool changed = false;
+  for (const PlacedBlock& block : event.blocks) {
+    if (const auto place = Find(rank, block.engine, false)) {
+      SetName(rank, *place, block.engine);
+      changed |=
+          Hold(rank, place->run, {place->depth, place->depth + 1}, Bit(event.tier), event.eligible);
+      Wake(rank, block.engine, *place);
+    } else {
+      Wait(rank, {block.engine, {}, {}, static_cast<std::uint8_t>(Bit(event.tier)), event.eligible},
+           result);
+    }
+  }
+  result.duplicate_store = !changed && !event.blocks.empty() && result.waiting_blocks == 0;
+  return result;
+}
+
+void RunArena::Wait(RankBlocks& rank, const PendingBlock& block, ApplyResult& result) {
+  pending_dropped_ += rank.pending.Add(block);
+  ++result.waiting_blocks;
+  result.status = ApplyStatus::kParentNotFound;
+}
+
+void RunArena::Wake(RankBlocks& rank, EngineHash name, BlockPlace place) {
+  if (rank.pending.size() == 0) return;
+  if (const auto same = rank.pending.Take(name)) {
+    SetName(rank, place, name);
+    Hold(rank, place.run, {place.depth, place.depth + 1}, same->tiers, same->eligible);
+  }
+  std::vector<std::pair<EngineHash, BlockPlace>> placed{{name, place}};
+  while (!placed.empty() && rank.pending.size() > 0) {
+    const auto [parent, parent_place] = placed.back();
+    placed.pop_back();
+    for (const PendingBlock& child : rank.pending.TakeChildren(parent)) {
+      if (runs_.blocks() >= options_.blocks_max) {
+        ++pending_dropped_;
+        continue;
+      }
+      BlockPlace at{parent_place.run, parent_place.depth + 1};
+      const PlacedBlock block{child.name, *child.local};
+      Place(rank, at, {&block, 1}, child.tiers, child.eligible);
+      placed.emplace_back(child.name, BlockPlace{at.run, at.depth - 1});
+    }
+  }
+}
+
+bool RunArena::Place(RankBlocks& rank, BlockPlace& at, std::span<const PlacedBlock> blocks,
+                     unsigned tiers, bool eligible) {
+  bool changed = false;
+  while (!blocks.empty()) {
+    std::size_t count = 0;
+    const Stretch run = runs_.BlocksOf(at.run);
+    if (at.depth < run.end) count = runs_.CommonLength(at, blocks);
+    if (count == 0) {
+      if (const RunId child = runs_.FindChild(at, blocks[0].local)) {
+        at.run = child;
+        continue;
+      }
+      const bool append =
+          at.run != kRootRun && at.depth == run.end && runs_.MayAppend(at.run, rank.slot);
+      count =
+          std::min<std::size_t>(blocks.size(), RunStore::kRunBlocksMax - (append ? run.size() : 0));
+      if (append) {
+        runs_.Append(at.run, blocks.first(count));
+      } else {
+        at.run = runs_.AddRun(at, blocks.first(count));
+      }
+    }
+    changed |= HoldNamed(rank, at, blocks.first(count), tiers, eligible);
+    at.depth += static_cast<std::uint32_t>(count);
+    blocks = blocks.subspan(count);
+  }
+  return changed;
+}
+
+bool RunArena::HoldNamed(RankBlocks& rank, BlockPlace at, std::span<const PlacedBlock> blocks,
+                         unsigned tiers, bool eligible) {
+  bool changed = false;
+  for (std::size_t i = 0; i < blocks.size();) {
+    // Blocks that go by their common name, which leads there and nowhere else for this rank.
+    const std::uint32_t begin = at.depth;
+    const AliasColumn* const aliases = runs_.AliasesOf(at.run, rank.slot);
+    while (i < blocks.size() && runs_.AllCommon(at.run) &&
+           blocks[i].engine == runs_.CommonNameAt(at) && !(aliases && aliases->At(at.depth)) &&
+           (rank.names.empty() || rank.names.First(blocks[i].engine) == 0)) {
+      ++i;
+      ++at.depth;
+    }
+    if (at.depth > begin) changed |= Hold(rank, at.run, {begin, at.depth}, tiers, eligible);
+    if (i == blocks.size()) break;
+    SetName(rank, at, blocks[i].engine);
+    changed |= Hold(rank, at.run, {at.depth, at.depth + 1}, tiers, eligible);
+    ++i;
+    ++at.depth;
+  }
+  return changed;
+}
+
+bool RunArena::Hold(RankBlocks& rank, RunId run, Stretch blocks, unsigned tiers, bool eligible) {
+  std::uint32_t missing = 0;
+  for (std::size_t tier = 0; tier < kTierCount; ++tier) {
+    if ((tiers >> tier) & 1u)
+      missing += blocks.size() - runs_.View(run, tier).Count(rank.slot, blocks);
+  }
+  const bool note =
+      eligible && runs_.View(run, kEligiblePlane).Count(rank.slot, blocks) < blocks.size();
+  if (missing == 0 && !note) return false;
+  RunDraft& draft = runs_.Edit(run);
+  const Stretch whole = runs_.BlocksOf(run);
+  for (std::size_t tier = 0; tier < kTierCount; ++tier) {
+    if (((tiers >> tier) & 1u) == 0) continue;
+    const std::uint32_t added = draft.planes[tier].Add(rank.slot, blocks, whole);
+    rank.held[tier] += added;
+    memberships_ += added;
+  }
+  if (note) draft.planes[kEligiblePlane].Add(rank.slot, blocks, whole);
+  if (rank.remembered.size() > 0 &&
+      draft.planes[kRememberedPlane].Remove(rank.slot, blocks, whole) > 0)
+    rank.remembered.Recall(run, blocks);
+  return missing > 0;
+}
+
+void RunArena::Clear(RankBlocks& rank) {
+  for (RunId run = 1; run < runs_.end(); ++run) {
+    if (!runs_.InUse(run)) continue;
+    bool any = false;
+    for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
+      any |= runs_.View(run, plane).HasAny(rank.slot);
+    if (!any) continue;
+    for (PlaneDraft& plane : runs_.Edit(run).planes)
+      plane.Drop(rank.slot);
+    runs_.DropAliases(run, rank.slot);
+    // Runs are not joined while some of them still name the rank.
+    runs_.Publish();
+  }
+  for (std::uint64_t& held : rank.held) {
+    memberships_ -= held;
+    held = 0;
+  }
+  rank.names = PrivateNames(options_.hash_seed);
+  rank.remembered = RememberedBlocks();
+  rank.pending.Clear();
+}
+
+IndexStats RunArena::Stats() const {
+  Lock lock(mutex_);
+  IndexStats stats;
+  stats.ranks = ranks_.size();
+  stats.nodes = runs_.held_blocks();
+  stats.idle_nodes = runs_.blocks() - runs_.held_blocks();
+  stats.memberships = memberships_;
+  stats.pending_dropped = pending_dropped_;
+  stats.name_conflicts = name_conflicts_;
+  stats.bytes = runs_.bytes() + rank_cells_.bytes() + slots_.capacity() * sizeof(slots_[0]);
+  for (const auto& slot : slots_) {
+    if (!slot) continue;
+    stats.pending_blocks += slot->pending.size();
+    stats.bytes +=
+        sizeof(RankBlocks) + slot->names.bytes() + slot->remembered.bytes() + slot->pending.bytes();
+  }
+  return stats;
+}
+
+RankStats RunArena::StatsOf(RankSlot slot) const {
+  Lock lock(mutex_);
+  if (Raw(slot) >= slots_.size() || !slots_[Raw(slot)]) return {};
+  const RankBlocks& rank = *slots_[Raw(slot)];
+  return {.rank = rank.rank, .blocks = rank.held, .pending_blocks = rank.pending.size()};
+}
+
+}  // namespace kvr::index

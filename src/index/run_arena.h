@@ -1,0 +1,138 @@
+// The index of the product: runs of blocks, and queries without locks.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/epoch.h"
+#include "base/mutex.h"
+#include "index/options.h"
+#include "index/pending_pool.h"
+#include "index/prefix_index.h"
+#include "index/private_names.h"
+#include "index/remembered_blocks.h"
+#include "index/run_state.h"
+#include "index/run_store.h"
+#include "index/stable_array.h"
+
+namespace kvr::index {
+
+// Blocks that follow each other without a branch share one run: a column of block hashes, a column
+// of names, and a few words that say who holds it. A rank holds a block until it is removed,
+// reachable or not, so that an answer is the longest prefix held.
+//
+// Updates take turns. A query takes no lock and writes nothing that others read: it walks states
+// that never change, one a run, each published whole. So it sees of an event either what a run was
+// before or what it is after, and blocks it cannot find in between count as not held.
+//
+// Costs: Match O(blocks / 8 + runs walked × slots / 64), and for each rank that leaves the others;
+// Apply O(blocks) and O(slots / 64) for each run it changes; Cleared and RemoveRank O(runs), the
+// latter also waits for the queries under way.
+class RunArena final : public PrefixIndex {
+ public:
+  // `options` must be valid.
+  explicit RunArena(const IndexOptions& options);
+
+  Result<RankSlot> AddRank(Rank rank) override KVR_EXCLUDES(mutex_);
+  [[nodiscard]] std::optional<RankSlot> FindRank(Rank rank) const override KVR_EXCLUDES(mutex_);
+  bool RemoveRank(Rank rank) override KVR_EXCLUDES(mutex_);
+  ApplyResult Apply(RankSlot slot, const PlacementEvent& event) override KVR_EXCLUDES(mutex_);
+  void Match(std::span<const BlockHash> blocks, const MatchOptions& options,
+             OverlapScores& scores) const override;
+  void Dump(const std::function<void(const PlacementEvent&)>& emit) const override
+      KVR_EXCLUDES(mutex_);
+  [[nodiscard]] IndexStats Stats() const override KVR_EXCLUDES(mutex_);
+  [[nodiscard]] RankStats StatsOf(RankSlot slot) const override KVR_EXCLUDES(mutex_);
+
+ private:
+  class Walk;
+  class RankDump;
+  class Removal;
+
+  struct RankBlocks {
+    RankBlocks(Rank rank_in, std::uint32_t slot_in, const IndexOptions& options)
+        : rank(rank_in),
+          slot(slot_in),
+          names(options.hash_seed),
+          pending(options.pending_blocks_max) {}
+
+    const Rank rank;
+    const std::uint32_t slot;
+    // A block that the rank knows goes by its common name, unless the run has an alias for the
+    // rank; each alias is in here. So a name that is in here leads nowhere else for this rank.
+    PrivateNames names;
+    RememberedBlocks remembered;
+    PendingPool pending;
+    std::array<std::uint64_t, kTierCount> held{};
+  };
+  // The rank of a slot, for queries.
+  struct RankCell {
+    std::atomic<std::uint64_t> worker{0};
+    std::atomic<std::uint32_t> dp_rank{0};
+  };
+
+  ApplyResult Store(RankBlocks& rank, const PlacementEvent& event) KVR_REQUIRES(mutex_);
+  ApplyResult StoreByName(RankBlocks& rank, const PlacementEvent& event) KVR_REQUIRES(mutex_);
+  ApplyResult Remove(RankBlocks& rank, const PlacementEvent& event) KVR_REQUIRES(mutex_);
+  void Clear(RankBlocks& rank) KVR_REQUIRES(mutex_);
+  void Wait(RankBlocks& rank, const PendingBlock& block, ApplyResult& result) KVR_REQUIRES(mutex_);
+  // Places what waits for `name`, which the rank holds at `place`.
+  void Wake(RankBlocks& rank, EngineHash name, BlockPlace place) KVR_REQUIRES(mutex_);
+
+  // Enters a chain from `at` on, and moves `at` behind it. True when a block was new to a tier.
+  bool Place(RankBlocks& rank, BlockPlace& at, std::span<const PlacedBlock> blocks, unsigned tiers,
+             bool eligible) KVR_REQUIRES(mutex_);
+  // The same for blocks that are there, all in one run.
+  bool HoldNamed(RankBlocks& rank, BlockPlace at, std::span<const PlacedBlock> blocks,
+                 unsigned tiers, bool eligible) KVR_REQUIRES(mutex_);
+  bool Hold(RankBlocks& rank, RunId run, Stretch blocks, unsigned tiers, bool eligible)
+      KVR_REQUIRES(mutex_);
+  void Drop(RankBlocks& rank, Tier tier, const RememberedBlocks::Dropped& dropped)
+      KVR_REQUIRES(mutex_);
+  void Remember(RankBlocks& rank, const RememberedBlocks::Dropped& dropped) KVR_REQUIRES(mutex_);
+  void Forget(RankBlocks& rank, RunId run, Stretch blocks) KVR_REQUIRES(mutex_);
+
+  // Names. A rank knows a block while it holds it in a tier or remembers it.
+  [[nodiscard]] bool Knows(std::uint32_t slot, BlockPlace place) const KVR_REQUIRES(mutex_);
+  [[nodiscard]] bool InTier(std::uint32_t slot, BlockPlace place) const KVR_REQUIRES(mutex_);
+  // The block that the common name leads to, if the rank knows it by that name.
+  [[nodiscard]] std::optional<BlockPlace> FindCommon(const RankBlocks& rank, EngineHash name) const
+      KVR_REQUIRES(mutex_);
+  // The newest block of this name in a tier; failing that, and unless `held_only`, the newest.
+  [[nodiscard]] std::optional<BlockPlace> Find(const RankBlocks& rank, EngineHash name,
+                                               bool held_only) const KVR_REQUIRES(mutex_);
+  // Makes `name` what the rank calls the block, and the block the newest of that name.
+  void SetName(RankBlocks& rank, BlockPlace place, EngineHash name) KVR_REQUIRES(mutex_);
+  [[nodiscard]] EngineHash NameOf(std::uint32_t slot, BlockPlace place) const KVR_REQUIRES(mutex_);
+  void OnMoved(RunId from, RunId to, Stretch blocks) KVR_REQUIRES(mutex_);
+
+  const IndexOptions options_;
+
+  // For queries, without the lock.
+  Epoch epoch_;
+  RunDirectory directory_;
+  StableArray<RankCell> rank_cells_;
+  std::atomic<std::uint32_t> slots_end_{0};
+
+  mutable Mutex mutex_;
+  RunStore runs_ KVR_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<RankBlocks>> slots_ KVR_GUARDED_BY(mutex_);
+  std::set<std::uint32_t> free_slots_ KVR_GUARDED_BY(mutex_);  // below slots_.size()
+  std::unordered_map<Rank, RankSlot> ranks_ KVR_GUARDED_BY(mutex_);
+  std::uint64_t memberships_ KVR_GUARDED_BY(mutex_) = 0;
+  std::uint64_t pending_dropped_ KVR_GUARDED_BY(mutex_) = 0;
+  std::uint64_t name_conflicts_ KVR_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace kvr::index

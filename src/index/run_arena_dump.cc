@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <utility>
+
+#include "index/run_arena.h"
+
+namespace kvr::index {
+
+// The blocks of one rank, cut into pieces that one event each can carry. A block comes after its
+// parent. Blocks behind one that the rank does not hold are left out.
+class RunArena::RankDump {
+ public:
+  RankDump(const RunArena& arena, const RankBlocks& rank) KVR_REQUIRES(arena.mutex_)
+      : arena_(arena), slot_(rank.slot), rank_id_(rank.rank), ways_(arena.runs_.end()) {
+    std::vector<RunId> chain;
+    for (RunId run = 1; run < arena.runs_.end(); ++run) {
+      if (!arena.runs_.InUse(run) || !InAnyTier(run)) continue;
+      for (RunId at = run; at != kRootRun && !ways_[at].seen; at = arena.runs_.ParentOf(at))
+        chain.push_back(at);
+      for (; !chain.empty(); chain.pop_back())
+        AddRun(chain.back());
+    }
+    ways_ = {};
+  }
+
+  // Events of chains that the device tier holds from the root on.
+  void EmitDevice(const std::function<void(const PlacementEvent&)>& emit) const {
+    for (const Piece& piece : pieces_) {
+      if (piece.device_way) Emit(piece, Tier::kDevice, emit);
+    }
+  }
+
+  // All others.
+  void EmitRest(const std::function<void(const PlacementEvent&)>& emit) const {
+    for (const Piece& piece : pieces_) {
+      for (std::size_t tier = piece.device_way ? 1 : 0; tier < kTierCount; ++tier) {
+        if ((piece.tiers >> tier) & 1u) Emit(piece, static_cast<Tier>(tier), emit);
+      }
+    }
+  }
+
+ private:
+  // How far into a run the rank holds every block from the root on: in any tier, in the device
+  // tier.
+  struct Way {
+    std::uint32_t end = 0;
+    std::uint32_t device_end = 0;
+    bool seen = false;
+  };
+
+  struct Piece {
+    std::optional<EngineHash> parent;
+    std::size_t begin = 0;  // in blocks_
+    std::size_t end = 0;
+    unsigned tiers = 0;
+    bool eligible = false;
+    bool device_way = false;  // it and all ancestors are held in the device tier
+  };
+
+  bool InAnyTier(RunId run) const KVR_REQUIRES(arena_.mutex_) {
+    for (std::size_t tier = 0; tier < kTierCount; ++tier) {
+      if (arena_.runs_.View(run, tier).HasAny(slot_)) return true;
+    }
+    return false;
+  }
+
+  // The parent was added before.
+  void AddRun(RunId run) KVR_REQUIRES(arena_.mutex_) {
+    const Stretch blocks = arena_.runs_.BlocksOf(run);
+    const RunId parent = arena_.runs_.ParentOf(run);
+    Way& way = ways_[run];
+    way = {blocks.begin, blocks.begin, true};
+    if (parent != kRootRun && ways_[parent].end < blocks.begin) return;
+    bool device = parent == kRootRun || ways_[parent].device_end >= blocks.begin;
+    EngineHash before{};
+    if (parent != kRootRun) before = arena_.NameOf(slot_, {parent, blocks.begin - 1});
+    while (way.end < blocks.end) {
+      Piece piece;
+      const std::uint32_t end = SameUntil(run, way.end, piece);
+      if (piece.tiers == 0) return;
+      device = device && (piece.tiers & 1u) != 0;
+      piece.device_way = device;
+      if (way.end > 0) piece.parent = before;
+      piece.begin = blocks_.size();
+      for (; way.end < end; ++way.end) {
+        const BlockPlace place{run, way.end};
+        before = arena_.NameOf(slot_, place);
+        blocks_.push_back({before, arena_.runs_.LocalAt(place)});
+      }
+      piece.end = blocks_.size();
+      pieces_.push_back(piece);
+      if (device) way.device_end = way.end;
+    }
+  }
+
+  // What the rank has of the block at `depth`, and how far the same is true.
+  std::uint32_t SameUntil(RunId run, std::uint32_t depth, Piece& piece) const
+      KVR_REQUIRES(arena_.mutex_) {
+    const Stretch blocks = arena_.runs_.BlocksOf(run);
+    std::uint32_t end = blocks.end;
+    for (std::size_t plane = 0; plane <= kEligiblePlane; ++plane) {
+      const PlaneView view = arena_.runs_.View(run, plane);
+      const Stretch held = view.Around(slot_, depth, blocks);
+      if (held.size() > 0) {
+        end = std::min(end, held.end);
+        if (plane == kEligiblePlane) {
+          piece.eligible = true;
+        } else {
+          piece.tiers |= 1u << plane;
+        }
+        continue;
+      }
+      for (const Partial& part : view.PartsOf(slot_)) {
+        if (part.held.begin > depth) end = std::min(end, part.held.begin);
+      }
+    }
+    return end;
+  }
+
+  void Emit(const Piece& piece, Tier tier,
+            const std::function<void(const PlacementEvent&)>& emit) const {
+    PlacementEvent event;
+    event.tier = tier;
+    event.rank = rank_id_;
+    event.parent = piece.parent;
+    event.blocks = std::span(blocks_).subspan(piece.begin, piece.end - piece.begin);
+    event.eligible = piece.eligible;
+    emit(event);
+  }
+
+  const RunArena& arena_;  // until constructed
+  const std::uint32_t slot_;
+  const Rank rank_id_;
+  std::vector<Way> ways_;  // by run, until constructed
+  std::vector<Piece> pieces_;
+  std::vector<PlacedBlock> blocks_;
+};
+
+void RunArena::Dump(const std::function<void(const PlacementEvent&)>& emit) const {
+  std::vector<RankDump> all;
+  for (std::size_t slot = 0;; ++slot) {
+    {
+      Lock lock(mutex_);
+      if (slot >= slots_.size()) break;
+      if (!slots_[slot]) continue;
+      all.emplace_back(*this, *slots_[slot]);
+    }
+    all.back().EmitDevice(emit);
+  }
+  for (const RankDump& rank : all)
+    rank.EmitRest(emit);
+}
+
+}  // namespace kvr::index

@@ -1,0 +1,180 @@
+#include <algorithm>
+#include <bit>
+
+#include "index/run_arena.h"
+
+namespace kvr::index {
+namespace {
+
+// How many blocks the query and the run share from the run's first on.
+std::size_t CommonLength(const RunState& run, std::span<const BlockHash> blocks) {
+  constexpr std::size_t kAtOnce = 8;
+  const std::uint64_t* const locals = run.fields.locals;
+  const std::size_t most = std::min<std::size_t>(run.fields.blocks.size(), blocks.size());
+  std::size_t i = 0;
+  for (; i + kAtOnce <= most; i += kAtOnce) {
+    std::uint64_t differ = 0;
+    for (std::size_t j = i; j < i + kAtOnce; ++j)
+      differ |= locals[j] ^ Raw(blocks[j]);
+    if (differ != 0) break;
+  }
+  while (i < most && locals[i] == Raw(blocks[i]))
+    ++i;
+  return i;
+}
+
+}  // namespace
+
+// One pass down the path, run after run. A rank walks in one tier at a time: a bitmap a tier says
+// who walks there, and is intersected with those that hold the run whole. Only a rank that does not
+// is looked at alone: it may hold enough of the run, go on in a farther tier, or end.
+class RunArena::Walk {
+ public:
+  // Walks and fills `scores`. No state may be freed meanwhile.
+  Walk(const RunArena& arena, std::span<const BlockHash> blocks, const MatchOptions& options,
+       OverlapScores& scores)
+      : arena_(arena),
+        scores_(scores),
+        tiers_(options.device_only ? 1 : kTierCount),
+        // Pairs with AddRank. Ranks that come later are not looked at.
+        slots_(arena.slots_end_.load(std::memory_order_acquire)),
+        words_((slots_ + PlaneView::kWordBits - 1) / PlaneView::kWordBits) {
+    scores_.Reset(slots_);
+    scores_.scratch().assign(tiers_ * words_, 0);
+    Run(blocks);
+    if (options.device_holders) CountDeviceHolders();
+  }
+
+ private:
+  void Run(std::span<const BlockHash> blocks) {
+    RunId id = kRootRun;
+    std::uint32_t generation = 0;
+    while (depth_ < blocks.size()) {
+      const RunState* const next =
+          arena_.directory_.FindChild(id, generation, depth_, blocks[depth_], id);
+      if (next == nullptr) break;
+      const auto common = static_cast<std::uint32_t>(CommonLength(*next, blocks.subspan(depth_)));
+      if (run_ == nullptr) Start(*next);
+      Narrow(*next, {depth_, depth_ + common});
+      depth_ += common;
+      generation = next->fields.generation;
+      run_ = next;
+    }
+    if (run_ != nullptr) Finish();
+  }
+
+  std::uint64_t& Walking(std::size_t tier, std::size_t w) {
+    return scores_.scratch()[tier * words_ + w];
+  }
+
+  // Each rank starts in the nearest tier that holds the first block.
+  void Start(const RunState& run) {
+    for (std::size_t tier = 0; tier < tiers_; ++tier) {
+      const PlaneView view = run.View(tier);
+      for (std::size_t w = 0; w < std::min(words_, view.whole.size()); ++w)
+        Walking(tier, w) = view.whole[w];
+      for (const Partial& part : view.parts) {
+        if (part.held.begin == run.fields.blocks.begin && part.slot < slots_)
+          Walking(tier, part.slot / PlaneView::kWordBits) |= BitOf(part.slot);
+      }
+    }
+    for (std::size_t w = 0; w < words_; ++w) {
+      const std::size_t left = slots_ - w * PlaneView::kWordBits;
+      std::uint64_t may_start = left >= PlaneView::kWordBits ? ~std::uint64_t{0} : BitOf(left) - 1;
+      for (std::size_t tier = 0; tier < tiers_; ++tier) {
+        const std::uint64_t here = Walking(tier, w) &= may_start;
+        may_start &= ~here;
+        ForEachSlot(w, here, [this](std::uint32_t slot) {
+          const RankCell& cell = arena_.rank_cells_[slot];
+          scores_.Score(RankSlot{slot}).rank = {
+              WorkerId{cell.worker.load(std::memory_order_relaxed)},
+              cell.dp_rank.load(std::memory_order_relaxed)};
+        });
+      }
+    }
+  }
+
+  // Takes out who does not hold all of `asked`, the first blocks of `run`, and lets them end.
+  void Narrow(const RunState& run, Stretch asked) {
+    // Farther tiers first, so that who moves there is not looked at again.
+    for (std::size_t tier = tiers_; tier-- > 0;) {
+      const PlaneView view = run.View(tier);
+      for (std::size_t w = 0; w < words_; ++w) {
+        const std::uint64_t walking = Walking(tier, w);
+        if (walking == 0) continue;
+        const std::uint64_t stay = walking & view.Word(w);
+        Walking(tier, w) = stay;
+        ForEachSlot(w, walking & ~stay,
+                    [&](std::uint32_t slot) { Follow(slot, tier, run, asked); });
+      }
+    }
+  }
+
+  // The way of one rank through `asked`, from `tier` on.
+  void Follow(std::uint32_t slot, std::size_t tier, const RunState& run, Stretch asked) {
+    RankOverlap& overlap = scores_.Entry(RankSlot{slot});
+    std::uint32_t depth = asked.begin;
+    for (; tier < tiers_; ++tier) {
+      const Stretch held = run.View(tier).Around(slot, depth, run.fields.blocks);
+      if (held.end >= asked.end) {
+        Walking(tier, slot / PlaneView::kWordBits) |= BitOf(slot);
+        return;
+      }
+      depth = held.end;
+      overlap.blocks[tier] = depth - overlap.depth();
+    }
+    overlap.last = (depth > asked.begin ? run : *run_).NameOf(slot, depth - 1);
+  }
+
+  // Nobody holds more than this.
+  void Finish() {
+    const RunState::Fields& fields = run_->fields;
+    const auto common = EngineHash{fields.engines[depth_ - 1 - fields.blocks.begin]};
+    for (std::size_t tier = 0; tier < tiers_; ++tier) {
+      for (std::size_t w = 0; w < words_; ++w) {
+        ForEachSlot(w, Walking(tier, w), [&](std::uint32_t slot) {
+          RankOverlap& overlap = scores_.Entry(RankSlot{slot});
+          overlap.blocks[tier] = depth_ - overlap.depth();
+          overlap.last = fields.aliases ? run_->NameOf(slot, depth_ - 1) : common;
+        });
+      }
+    }
+  }
+
+  void CountDeviceHolders() {
+    std::vector<std::uint32_t>& holders = scores_.mutable_device_holders();
+    for (const RankSlot slot : scores_.scored()) {
+      const std::uint32_t depth = scores_.at(slot).device();
+      if (depth > holders.size()) holders.resize(depth);
+      if (depth > 0) ++holders[depth - 1];
+    }
+    for (std::size_t depth = holders.size(); depth-- > 1;)
+      holders[depth - 1] += holders[depth];
+  }
+
+  static std::uint64_t BitOf(std::size_t slot) {
+    return std::uint64_t{1} << (slot % PlaneView::kWordBits);
+  }
+  template <typename F>
+  static void ForEachSlot(std::size_t w, std::uint64_t bits, F&& f) {
+    for (; bits != 0; bits &= bits - 1)
+      f(static_cast<std::uint32_t>(w * PlaneView::kWordBits) +
+        static_cast<std::uint32_t>(std::countr_zero(bits)));
+  }
+
+  const RunArena& arena_;
+  OverlapScores& scores_;
+  const std::size_t tiers_;
+  const std::size_t slots_;
+  const std::size_t words_;
+  const RunState* run_ = nullptr;  // the last one walked; the blocks before depth_ end in it
+  std::uint32_t depth_ = 0;
+};
+
+void RunArena::Match(std::span<const BlockHash> blocks, const MatchOptions& options,
+                     OverlapScores& scores) const {
+  const Epoch::Reader reader(epoch_);
+  Walk(*this, blocks, options, scores);
+}
+
+}  // namespace kvr::index

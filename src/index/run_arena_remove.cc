@@ -1,0 +1,148 @@
+#include <iterator>
+
+#include "base/check.h"
+#include "index/run_arena.h"
+
+namespace kvr::index {
+
+// The blocks of one Removed event. Neighbours in a run, which engines drop together, are looked up
+// once and dropped at once.
+class RunArena::Removal {
+ public:
+  // Removes what the event names.
+  Removal(RunArena& arena, RankBlocks& rank, const PlacementEvent& event) KVR_REQUIRES(arena.mutex_)
+      : arena_(arena), rank_(rank), tier_(event.tier) {
+    for (const EngineHash name : event.removed)
+      all_known_ = Take(name) && all_known_;
+    Flush();
+  }
+
+  [[nodiscard]] bool all_known() const { return all_known_; }
+
+ private:
+  // Whether the rank holds a block of this name in the tier, or did when the event began.
+  bool Take(EngineHash name) KVR_REQUIRES(arena_.mutex_) {
+    bool known =
+        rank_.pending.size() > 0 &&
+        rank_.pending.Remove(name, static_cast<std::uint8_t>(1u << static_cast<unsigned>(tier_)));
+    if (run_ != kRootRun && TakeNeighbour(name)) return true;
+    Flush();
+    if (const PrivateNameId newest = rank_.names.empty() ? 0 : rank_.names.First(name)) {
+      for (PrivateNameId id = newest; id != 0; id = rank_.names.Next(id)) {
+        const BlockPlace place{rank_.names[id].run, rank_.names[id].depth};
+        if (Begin(place)) return true;
+        known = known || WasDropped(place);
+      }
+    } else if (const auto place = arena_.FindCommon(rank_, name)) {
+      if (Begin(*place)) return true;
+      known = known || WasDropped(*place);
+    }
+    return known;
+  }
+
+  void Flush() KVR_REQUIRES(arena_.mutex_) {
+    if (run_ == kRootRun) return;
+    arena_.Drop(rank_, tier_, {run_, taken_, tail_first_});
+    dropped_.push_back({run_, taken_});
+    run_ = kRootRun;
+  }
+
+  bool TakeNeighbour(EngineHash name) KVR_REQUIRES(arena_.mutex_) {
+    if (has_aliases_) return false;
+    const bool single = taken_.size() == 1;
+    if ((single || tail_first_) && taken_.begin > held_.begin &&
+        arena_.runs_.CommonNameAt({run_, taken_.begin - 1}) == name) {
+      --taken_.begin;
+      tail_first_ = true;
+      return true;
+    }
+    if ((single || !tail_first_) && taken_.end < held_.end &&
+        arena_.runs_.CommonNameAt({run_, taken_.end}) == name) {
+      ++taken_.end;
+      tail_first_ = false;
+      return true;
+    }
+    return false;
+  }
+
+  bool Begin(BlockPlace place) KVR_REQUIRES(arena_.mutex_) {
+    held_ = arena_.runs_.View(place.run, static_cast<std::size_t>(tier_))
+                .Around(rank_.slot, place.depth, arena_.runs_.BlocksOf(place.run));
+    if (held_.size() == 0) return false;
+    run_ = place.run;
+    taken_ = {place.depth, place.depth + 1};
+    tail_first_ = false;
+    has_aliases_ = arena_.runs_.AliasesOf(run_, rank_.slot) != nullptr;
+    return true;
+  }
+
+  // Whether this event dropped the block: to name it twice is no error.
+  bool WasDropped(BlockPlace place) {
+    for (const auto& [run, blocks] : dropped_)
+      dropped_in_order_.emplace(std::pair(run, blocks.begin), blocks.end);
+    dropped_.clear();
+    const auto after = dropped_in_order_.upper_bound({place.run, place.depth});
+    if (after == dropped_in_order_.begin()) return false;
+    const auto& [begin, end] = *std::prev(after);
+    return begin.first == place.run && place.depth < end;
+  }
+
+  RunArena& arena_;
+  RankBlocks& rank_;
+  const Tier tier_;
+  bool all_known_ = true;
+  RunId run_ = kRootRun;  // kRootRun: nothing taken
+  Stretch held_;
+  Stretch taken_;
+  bool tail_first_ = false;
+  bool has_aliases_ = false;
+  std::vector<std::pair<RunId, Stretch>> dropped_;
+  std::map<std::pair<RunId, std::uint32_t>, std::uint32_t> dropped_in_order_;  // (run, begin) → end
+};
+
+ApplyResult RunArena::Remove(RankBlocks& rank, const PlacementEvent& event) {
+  const Removal removal(*this, rank, event);
+  return {removal.all_known() ? ApplyStatus::kOk : ApplyStatus::kBlockNotFound};
+}
+
+void RunArena::Drop(RankBlocks& rank, Tier tier, const RememberedBlocks::Dropped& dropped) {
+  const Stretch run = runs_.BlocksOf(dropped.run);
+  RunDraft& draft = runs_.Edit(dropped.run);
+  const std::uint32_t removed =
+      draft.planes[static_cast<std::size_t>(tier)].Remove(rank.slot, dropped.blocks, run);
+  KVR_DCHECK(removed == dropped.blocks.size());
+  rank.held[static_cast<std::size_t>(tier)] -= removed;
+  memberships_ -= removed;
+
+  bool elsewhere = false;
+  for (std::size_t other = 0; other < kTierCount; ++other)
+    elsewhere |= draft.planes[other].view().Count(rank.slot, dropped.blocks) > 0;
+  if (!elsewhere) {
+    Remember(rank, dropped);
+    return;
+  }
+  for (std::uint32_t i = 0; i < dropped.blocks.size(); ++i) {
+    const std::uint32_t depth =
+        dropped.tail_first ? dropped.blocks.end - 1 - i : dropped.blocks.begin + i;
+    if (!InTier(rank.slot, {dropped.run, depth}))
+      Remember(rank, {dropped.run, {depth, depth + 1}, false});
+  }
+}
+
+void RunArena::Remember(RankBlocks& rank, const RememberedBlocks::Dropped& dropped) {
+  runs_.Edit(dropped.run)
+      .planes[kRememberedPlane]
+      .Add(rank.slot, dropped.blocks, runs_.BlocksOf(dropped.run));
+  rank.remembered.Add(dropped);
+  while (rank.remembered.size() > options_.remembered_names_max) {
+    const auto excess =
+        static_cast<std::uint32_t>(rank.remembered.size() - options_.remembered_names_max);
+    const RememberedBlocks::Dropped oldest = rank.remembered.TakeOldest(excess);
+    runs_.Edit(oldest.run)
+        .planes[kRememberedPlane]
+        .Remove(rank.slot, oldest.blocks, runs_.BlocksOf(oldest.run));
+    Forget(rank, oldest.run, oldest.blocks);
+  }
+}
+
+}  // namespace kvr::index

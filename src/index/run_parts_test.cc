@@ -1,0 +1,221 @@
+// The parts of RunArena, each against the simplest thing that does the same.
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "index/engine_table.h"
+#include "index/private_names.h"
+#include "index/remembered_blocks.h"
+#include "index/run_planes.h"
+
+namespace kvr::index {
+namespace {
+
+// A plane as sets of held blocks.
+using Model = std::map<std::uint32_t, std::set<std::uint32_t>>;
+
+void ExpectSame(const PlaneView& view, const Model& model, Stretch run, std::uint32_t slots) {
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
+    const auto known = model.find(slot);
+    const std::set<std::uint32_t> held =
+        known == model.end() ? std::set<std::uint32_t>{} : known->second;
+    EXPECT_EQ(view.Count(slot, run), held.size());
+    EXPECT_EQ(view.HasWhole(slot), held.size() == run.size());
+    EXPECT_EQ(view.HasAny(slot), !held.empty());
+    for (std::uint32_t depth = run.begin; depth < run.end; ++depth) {
+      const Stretch around = view.Around(slot, depth, run);
+      EXPECT_EQ(around.size() > 0, held.contains(depth));
+      if (around.size() == 0) continue;
+      EXPECT_TRUE(around.begin == run.begin || !held.contains(around.begin - 1));
+      EXPECT_TRUE(around.end == run.end || !held.contains(around.end));
+    }
+  }
+}
+
+TEST(PlaneDraft, HoldsWhatSetsHold) {
+  constexpr std::uint32_t kSlots = 70;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    Rng rng(seed);
+    Stretch run{5, 17};
+    PlaneDraft draft;
+    Model model;
+    for (int step = 0; step < 200; ++step) {
+      const auto slot =
+          static_cast<std::uint32_t>(rng.Below(2) == 0 ? rng.Below(3) : 60 + rng.Below(10));
+      const auto begin = run.begin + static_cast<std::uint32_t>(rng.Below(run.size()));
+      const auto end = begin + 1 + static_cast<std::uint32_t>(rng.Below(run.end - begin));
+      std::uint32_t changed = 0;
+      switch (rng.Below(12)) {
+        case 0:
+          draft.Drop(slot);
+          model.erase(slot);
+          break;
+        case 1: {
+          draft.Lengthen(run);
+          run.end += 2;
+          break;
+        }
+        case 2: {
+          if (run.size() < 4) break;
+          run.end -= 1;
+          draft.Shorten(run);
+          for (auto& [s, held] : model)
+            held.erase(run.end);
+          break;
+        }
+        case 3:
+        case 4:
+        case 5:
+        case 6:
+          for (std::uint32_t depth = begin; depth < end; ++depth)
+            changed += static_cast<std::uint32_t>(model[slot].erase(depth));
+          EXPECT_EQ(draft.Remove(slot, {begin, end}, run), changed);
+          break;
+        default:
+          for (std::uint32_t depth = begin; depth < end; ++depth)
+            changed += model[slot].insert(depth).second ? 1u : 0u;
+          EXPECT_EQ(draft.Add(slot, {begin, end}, run), changed);
+          break;
+      }
+      ExpectSame(draft.view(), model, run, kSlots);
+    }
+    // Cut in two and joined again it is the same.
+    const std::uint32_t middle = run.begin + run.size() / 2;
+    PlaneDraft tail;
+    PlaneDraft head = draft;
+    draft.CopyTail({middle, run.end}, tail);
+    head.Shorten({run.begin, middle});
+    EXPECT_LE(draft.view().parts.size(), PlaneDraft::PartsOfJoin(head.view(), tail.view()));
+    head.Join(tail.view(), middle, run);
+    ExpectSame(head.view(), model, run, kSlots);
+  }
+}
+
+TEST(EngineTable, FindsWhatWasEnteredAndNotErased) {
+  // The caller knows what a block is called; so does the test.
+  std::vector<EngineHash> names;
+  const auto name_at = [&names](std::uint32_t run, std::uint32_t offset) {
+    return names.at(run * 100 + offset);
+  };
+  const auto place_of = [](std::size_t i) {
+    return EngineTable::Place{static_cast<std::uint32_t>(i / 100),
+                              static_cast<std::uint32_t>(i % 100)};
+  };
+  EngineTable table(7);
+  Rng rng(3);
+  std::set<std::size_t> live;
+  for (std::size_t i = 0; i < 20'000; ++i) {
+    names.push_back(EngineHash{i < 2 ? i - 1 : rng()});  // 2^64-1 and 0 are names, too
+    EXPECT_FALSE(table.Find(names[i], name_at));
+    table.Insert(names[i], place_of(i), name_at);
+    live.insert(i);
+    if (rng.Below(3) == 0) {
+      const std::size_t gone = *live.begin();
+      EXPECT_FALSE(table.Erase(names[gone], place_of(gone + 1), name_at));
+      EXPECT_TRUE(table.Erase(names[gone], place_of(gone), name_at));
+      EXPECT_FALSE(table.Find(names[gone], name_at));
+      live.erase(gone);
+    }
+  }
+  EXPECT_EQ(table.size(), live.size());
+  for (const std::size_t i : live)
+    EXPECT_EQ(table.Find(names[i], name_at), place_of(i));
+  EXPECT_LT(table.bytes(), live.size() * 20);
+  for (const std::size_t i : live)
+    EXPECT_TRUE(table.Erase(names[i], place_of(i), name_at));
+  EXPECT_EQ(table.size(), 0u);
+  EXPECT_EQ(table.bytes(), 0u);
+}
+
+TEST(EngineTable, MovesAPlace) {
+  std::map<std::uint32_t, EngineHash> names{{1, EngineHash{5}}, {2, EngineHash{5}}};
+  const auto name_at = [&names](std::uint32_t run, std::uint32_t) { return names.at(run); };
+  EngineTable table(7);
+  table.Insert(EngineHash{5}, {1, 3}, name_at);
+  EXPECT_FALSE(table.Move(EngineHash{5}, {2, 3}, {1, 4}));
+  EXPECT_TRUE(table.Move(EngineHash{5}, {1, 3}, {2, 9}));
+  EXPECT_EQ(table.Find(EngineHash{5}, name_at), (EngineTable::Place{2, 9}));
+}
+
+TEST(RememberedBlocks, ForgetsInOrder) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    Rng rng(seed);
+    RememberedBlocks remembered;
+    std::deque<std::pair<RunId, std::uint32_t>> model;
+    const auto in_model = [&model](RunId run, std::uint32_t depth) {
+      return std::find(model.begin(), model.end(), std::pair(run, depth)) != model.end();
+    };
+    for (int step = 0; step < 300; ++step) {
+      const auto run = static_cast<RunId>(1 + rng.Below(3));
+      const auto begin = static_cast<std::uint32_t>(rng.Below(20));
+      const Stretch blocks{begin, begin + 1 + static_cast<std::uint32_t>(rng.Below(6))};
+      switch (rng.Below(4)) {
+        case 0: {
+          const bool tail_first = rng.Below(2) == 0;
+          bool any = false;
+          for (std::uint32_t depth = blocks.begin; depth < blocks.end; ++depth)
+            any |= in_model(run, depth);
+          if (any) break;
+          remembered.Add({run, blocks, tail_first});
+          for (std::uint32_t i = 0; i < blocks.size(); ++i)
+            model.emplace_back(run, tail_first ? blocks.end - 1 - i : blocks.begin + i);
+          break;
+        }
+        case 1:
+          remembered.Recall(run, blocks);
+          std::erase_if(model, [&](const auto& block) {
+            return block.first == run && blocks.Has(block.second);
+          });
+          break;
+        case 2: {
+          const RunId to = run + 3;
+          remembered.Move(run, to, blocks);
+          for (auto& block : model) {
+            if (block.first == run && blocks.Has(block.second)) block.first = to;
+          }
+          break;
+        }
+        default: {
+          if (model.empty()) break;
+          const auto taken = remembered.TakeOldest(1 + static_cast<std::uint32_t>(rng.Below(4)));
+          for (std::uint32_t i = 0; i < taken.blocks.size(); ++i) {
+            const std::uint32_t depth =
+                taken.tail_first ? taken.blocks.end - 1 - i : taken.blocks.begin + i;
+            ASSERT_EQ(model.front(), std::pair(taken.run, depth)) << "seed " << seed;
+            model.pop_front();
+          }
+          break;
+        }
+      }
+      ASSERT_EQ(remembered.size(), model.size());
+    }
+  }
+}
+
+TEST(PrivateNames, TheNewestComesFirst) {
+  PrivateNames names(1);
+  names.Add(EngineHash{0}, 1, 5);
+  names.Add(EngineHash{0}, 2, 6);
+  names.Add(EngineHash{9}, 3, 7);
+  EXPECT_EQ(names[names.First(EngineHash{0})].run, 2u);
+  names.Touch(EngineHash{0}, 1, 5);
+  EXPECT_EQ(names[names.First(EngineHash{0})].run, 1u);
+  names.Move(EngineHash{0}, 1, 4, 5);
+  EXPECT_EQ(names[names.First(EngineHash{0})].run, 4u);
+  names.Erase(EngineHash{0}, 4, 5);
+  EXPECT_EQ(names[names.First(EngineHash{0})].run, 2u);
+  EXPECT_EQ(names.Next(names.First(EngineHash{0})), 0u);
+  names.Erase(EngineHash{0}, 2, 6);
+  names.Erase(EngineHash{9}, 3, 7);
+  EXPECT_TRUE(names.empty());
+}
+
+}  // namespace
+}  // namespace kvr::index

@@ -1,0 +1,258 @@
+#include "index/run_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace kvr::index {
+namespace {
+
+std::size_t ColumnBytes(std::uint32_t room) {
+  return std::size_t{room} * 2 * sizeof(std::uint64_t);
+}
+
+}  // namespace
+
+RunStore::RunStore(std::uint64_t seed, RunDirectory& directory, Epoch& epoch, Moved moved)
+    : directory_(directory),
+      moved_(std::move(moved)),
+      retired_(epoch),
+      names_(seed),
+      epoch_(epoch) {}
+
+RunStore::~RunStore() {
+  for (RunId run = 1; run < metas_.end(); ++run) {
+    if (InUse(run)) RunState::Ptr(directory_.states[run].exchange(nullptr));
+  }
+}
+
+RunId RunStore::FindChild(BlockPlace at, BlockHash local) const {
+  RunId found = kRootRun;
+  directory_.children.Probe(directory_.children.Hash(at.run, at.depth, local),
+                            [&](RunId candidate) {
+                              const Meta& meta = metas_[candidate];
+                              if (meta.columns == nullptr || meta.parent != at.run ||
+                                  meta.blocks.begin != at.depth || meta.columns[0] != Raw(local))
+                                return false;
+                              found = candidate;
+                              return true;
+                            });
+  return found;
+}
+
+std::uint32_t RunStore::CommonLength(BlockPlace at, std::span<const PlacedBlock> blocks) const {
+  const Meta& meta = At(at.run);
+  const std::size_t most = std::min<std::size_t>(blocks.size(), meta.blocks.end - at.depth);
+  const std::uint64_t* const locals = meta.columns.get() + (at.depth - meta.blocks.begin);
+  std::size_t i = 0;
+  while (i < most && locals[i] == Raw(blocks[i].local))
+    ++i;
+  return static_cast<std::uint32_t>(i);
+}
+
+RunId RunStore::NewRun(BlockPlace at) {
+  const RunId run = metas_.Add();
+  directory_.states.Reserve(std::size_t{run} + 1);
+  Meta& meta = At(run);
+  meta.parent = at.run;
+  meta.parent_generation = At(at.run).generation;
+  meta.blocks = {at.depth, at.depth};
+  return run;
+}
+
+RunId RunStore::AddRun(BlockPlace at, std::span<const PlacedBlock> blocks) {
+  const RunId run = NewRun(at);
+  const auto count = static_cast<std::uint32_t>(blocks.size());
+  MakeRoom(At(run), count + count / 8 + 1);
+  WriteBlocks(run, blocks);
+  Link(run);
+  Edit(run);
+  return run;
+}
+
+void RunStore::Append(RunId run, std::span<const PlacedBlock> blocks) {
+  Meta& meta = At(run);
+  RunDraft& draft = Edit(run);
+  for (PlaneDraft& plane : draft.planes)
+    plane.Lengthen(meta.blocks);
+  const std::uint32_t size = meta.blocks.size() + static_cast<std::uint32_t>(blocks.size());
+  // Queries may still read what was cut off, so it is not written over.
+  if (size > meta.room || meta.written > meta.blocks.size()) MakeRoom(meta, size + size / 8 + 1);
+  WriteBlocks(run, blocks);
+}
+
+bool RunStore::MayAppend(RunId run, std::uint32_t slot) const {
+  constexpr std::size_t kOthersMax = 4;  // they become parts
+  if (BlocksOf(run).size() >= kRunBlocksMax) return false;
+  for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
+    const PlaneView view = View(run, plane);
+    const std::size_t others = view.CountWhole() - (view.HasWhole(slot) ? 1 : 0);
+    if (others > kOthersMax || others + view.parts.size() > kPartsMax / 2) return false;
+  }
+  return true;
+}
+
+void RunStore::MakeRoom(Meta& meta, std::uint32_t room) {
+  auto columns = std::make_unique_for_overwrite<std::uint64_t[]>(std::size_t{room} * 2);
+  const std::uint32_t size = meta.blocks.size();
+  if (size > 0) {
+    std::copy_n(meta.columns.get(), size, columns.get());
+    std::copy_n(meta.columns.get() + meta.room, size, columns.get() + room);
+  }
+  heap_ += ColumnBytes(room);
+  heap_ -= ColumnBytes(meta.room);
+  retired_.Add(std::exchange(meta.columns, std::move(columns)), ColumnBytes(meta.room));
+  meta.room = room;
+  meta.written = size;
+}
+
+void RunStore::WriteBlocks(RunId run, std::span<const PlacedBlock> blocks) {
+  constexpr std::size_t kAhead = 8;
+  Meta& meta = At(run);
+  const std::uint32_t first = meta.blocks.size();
+  std::uint64_t* const locals = meta.columns.get() + first;
+  std::uint64_t* const engines = meta.columns.get() + meta.room + first;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (i < kAhead) names_.Prefetch(blocks[i].engine);
+    locals[i] = Raw(blocks[i].local);
+    engines[i] = Raw(blocks[i].engine);
+  }
+  const auto name_at = NameAt();
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (i + kAhead < blocks.size()) names_.Prefetch(blocks[i + kAhead].engine);
+    if (names_.Find(blocks[i].engine, name_at)) {
+      ++meta.strange;
+    } else {
+      names_.Insert(blocks[i].engine, {run, first + static_cast<std::uint32_t>(i)}, name_at);
+    }
+  }
+  meta.blocks.end += static_cast<std::uint32_t>(blocks.size());
+  meta.written = meta.blocks.size();
+  blocks_ += blocks.size();
+}
+
+BlockHash RunStore::LocalAt(BlockPlace at) const {
+  const Meta& meta = At(at.run);
+  return static_cast<BlockHash>(meta.columns[at.depth - meta.blocks.begin]);
+}
+
+EngineHash RunStore::CommonNameAt(BlockPlace at) const {
+  return NameAt()(at.run, PlaceOf(at).offset);
+}
+
+std::optional<BlockPlace> RunStore::FindCommon(EngineHash name) const {
+  const auto place = names_.Find(name, NameAt());
+  if (!place) return std::nullopt;
+  return BlockPlace{place->run, At(place->run).blocks.begin + place->offset};
+}
+
+bool RunStore::ClaimCommon(BlockPlace at) {
+  const EngineHash name = CommonNameAt(at);
+  if (const auto known = FindCommon(name)) return *known == at;
+  names_.Insert(name, PlaceOf(at), NameAt());
+  --At(at.run).strange;
+  return true;
+}
+
+std::optional<EngineHash> RunStore::AliasAt(BlockPlace at, std::uint32_t slot) const {
+  const AliasColumn* const column = AliasesOf(at.run, slot);
+  return column ? column->At(at.depth) : std::nullopt;
+}
+
+void RunStore::SetAlias(BlockPlace at, std::uint32_t slot, EngineHash name) {
+  const Stretch blocks = BlocksOf(at.run);
+  // With the room of the columns, so that both grow equally seldom.
+  AliasColumnFor(at.run, slot, {blocks.begin, blocks.begin + At(at.run).room}).Set(at.depth, name);
+}
+
+AliasColumn& RunStore::AliasColumnFor(RunId run, std::uint32_t slot, Stretch room) {
+  Meta& meta = At(run);
+  if (meta.aliases == nullptr) {
+    meta.aliases = std::make_unique<RunAliases>();
+    PublishAliases(run);
+  }
+  AliasColumn* const known = meta.aliases->list->Find(slot);
+  if (known && known->room().begin == room.begin && known->room().end >= room.end) return *known;
+  auto column = std::make_unique<AliasColumn>(slot, room);
+  heap_ += column->bytes();
+  AliasColumn& made = *column;
+  auto& columns = meta.aliases->columns;
+  const auto at = std::lower_bound(
+      columns.begin(), columns.end(), slot,
+      [](const auto& other, std::uint32_t wanted) { return other->slot() < wanted; });
+  if (known) {
+    made.CopyFrom(*known);
+    heap_ -= known->bytes();
+    retired_.Add(std::exchange(*at, std::move(column)), known->bytes());
+  } else {
+    columns.insert(at, std::move(column));
+  }
+  PublishAliases(run);
+  return made;
+}
+
+void RunStore::ClearAlias(BlockPlace at, std::uint32_t slot) {
+  AliasColumn* const column = At(at.run).aliases->list->Find(slot);
+  column->Clear(at.depth);
+  if (column->used() == 0) DropAliases(at.run, slot);
+}
+
+void RunStore::DropAliases(RunId run, std::uint32_t slot) {
+  Meta& meta = At(run);
+  if (meta.aliases == nullptr) return;
+  auto& columns = meta.aliases->columns;
+  const auto at = std::find_if(columns.begin(), columns.end(),
+                               [slot](const auto& column) { return column->slot() == slot; });
+  if (at == columns.end()) return;
+  const std::size_t bytes = (*at)->bytes();
+  heap_ -= bytes;
+  retired_.Add(std::move(*at), bytes);
+  columns.erase(at);
+  PublishAliases(run);
+}
+
+void RunStore::PublishAliases(RunId run) {
+  Meta& meta = At(run);
+  RunAliases& aliases = *meta.aliases;
+  auto list = std::make_unique<AliasList>();
+  list->columns.reserve(aliases.columns.size());
+  for (const auto& column : aliases.columns)
+    list->columns.push_back(column.get());
+  heap_ += list->bytes();
+  if (aliases.list) {
+    const std::size_t bytes = aliases.list->bytes();
+    heap_ -= bytes;
+    retired_.Add(std::move(aliases.list), bytes);
+  }
+  aliases.list = std::move(list);
+  Edit(run);  // its state refers to the list
+}
+
+PlaneView RunStore::View(RunId run, std::size_t plane) const {
+  const Meta& meta = At(run);
+  if (meta.draft) return meta.draft->planes[plane].view();
+  if (run == kRootRun) return {};
+  return directory_.StateOf(run)->View(plane);
+}
+
+RunDraft& RunStore::Edit(RunId run) {
+  Meta& meta = At(run);
+  Queue(run);
+  if (meta.draft) return *meta.draft;
+  if (spare_drafts_.empty()) spare_drafts_.push_back(std::make_unique<RunDraft>());
+  meta.draft = std::move(spare_drafts_.back());
+  spare_drafts_.pop_back();
+  const RunState* const state = directory_.StateOf(run);
+  for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
+    meta.draft->planes[plane].Assign(state ? state->View(plane) : PlaneView{});
+  drafts_.push_back(run);
+  return *meta.draft;
+}
+
+std::size_t RunStore::bytes() const {
+  return heap_ + retired_.bytes() + names_.bytes() + metas_.bytes() + directory_.states.bytes() +
+         directory_.children.bytes();
+}
+
+}  // namespace kvr::index

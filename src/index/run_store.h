@@ -1,0 +1,197 @@
+// The runs of an index: their blocks, their tree, and how it keeps its shape.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "index/alias_column.h"
+#include "index/engine_table.h"
+#include "index/retired.h"
+#include "index/run_planes.h"
+#include "index/run_state.h"
+#include "index/slab.h"
+#include "model/ids.h"
+#include "model/placement_event.h"
+
+namespace kvr::index {
+
+// A block by its run and its number from the root.
+struct BlockPlace {
+  RunId run = kRootRun;
+  std::uint32_t depth = 0;
+
+  friend bool operator==(const BlockPlace&, const BlockPlace&) = default;
+};
+
+struct RunDraft {
+  std::array<PlaneDraft, kPlaneCount> planes;
+};
+
+// Not thread-safe but for RunDirectory, which queries read at any time. An event works on drafts;
+// Commit tidies the runs it touched and then publishes each as one new state. Until then a place
+// stays valid: only Commit splits, joins and cuts runs.
+//
+// A run is split when more than kPartsMax stretches in one plane do not cover it, joined with its
+// only child when hardly any slot tells them apart, cut when nobody knows its tail, and freed with
+// its last block. Blocks that nobody knows stay as the way to others.
+class RunStore {
+ public:
+  static constexpr std::uint32_t kRunBlocksMax = 1u << EngineTable::kOffsetBits;
+  static constexpr std::uint32_t kRunsMax = (1u << EngineTable::kRunBits) - 2;
+  static constexpr std::size_t kPartsMax = 16;
+  static constexpr std::size_t kPartsMaxJoined = 4;
+  static constexpr std::size_t kDraftsMax = 256;  // beyond it Commit publishes as it goes
+
+  // `moved(from, to, blocks)` is called for blocks that change their run and have an alias or are
+  // remembered by somebody; they are in both then.
+  using Moved = std::function<void(RunId from, RunId to, Stretch blocks)>;
+
+  // `directory` and `epoch` must outlive the store.
+  RunStore(std::uint64_t seed, RunDirectory& directory, Epoch& epoch, Moved moved);
+  ~RunStore();
+
+  // Shape. Blocks of the root do not exist: it ends at depth 0.
+  [[nodiscard]] Stretch BlocksOf(RunId run) const { return At(run).blocks; }
+  [[nodiscard]] RunId ParentOf(RunId run) const { return At(run).parent; }
+  [[nodiscard]] bool InUse(RunId run) const { return At(run).columns != nullptr; }
+  [[nodiscard]] std::size_t runs() const { return metas_.size(); }
+  [[nodiscard]] RunId end() const { return metas_.end(); }
+  [[nodiscard]] std::uint64_t blocks() const { return blocks_; }     // in all runs
+  [[nodiscard]] std::uint64_t held_blocks() const { return held_; }  // that a tier of a rank holds
+  [[nodiscard]] RunId FindChild(BlockPlace at, BlockHash local) const;  // kRootRun: none
+  // How many of `blocks` continue the run from `at` on.
+  [[nodiscard]] std::uint32_t CommonLength(BlockPlace at,
+                                           std::span<const PlacedBlock> blocks) const;
+
+  // Blocks. The first to append to a run, or hang behind it, chooses the names.
+  RunId AddRun(BlockPlace at, std::span<const PlacedBlock> blocks);
+  void Append(RunId run, std::span<const PlacedBlock> blocks);
+  // Whether a run that `slot` extends should grow; otherwise the blocks make a run of their own.
+  [[nodiscard]] bool MayAppend(RunId run, std::uint32_t slot) const;
+
+  // Names.
+  [[nodiscard]] BlockHash LocalAt(BlockPlace at) const;
+  [[nodiscard]] EngineHash CommonNameAt(BlockPlace at) const;
+  [[nodiscard]] std::optional<BlockPlace> FindCommon(EngineHash name) const;
+  // Whether each block of the run is the one its common name leads to.
+  [[nodiscard]] bool AllCommon(RunId run) const { return At(run).strange == 0; }
+  // Makes the common name lead there; false when it leads elsewhere.
+  bool ClaimCommon(BlockPlace at);
+  void Prefetch(EngineHash name) const { names_.Prefetch(name); }
+
+  [[nodiscard]] const AliasList* AliasesOf(RunId run) const {
+    return At(run).aliases ? At(run).aliases->list.get() : nullptr;
+  }
+  [[nodiscard]] const AliasColumn* AliasesOf(RunId run, std::uint32_t slot) const {
+    const AliasList* const all = AliasesOf(run);
+    return all ? all->Find(slot) : nullptr;
+  }
+  [[nodiscard]] std::optional<EngineHash> AliasAt(BlockPlace at, std::uint32_t slot) const;
+  void SetAlias(BlockPlace at, std::uint32_t slot, EngineHash name);
+  void ClearAlias(BlockPlace at, std::uint32_t slot);
+  void DropAliases(RunId run, std::uint32_t slot);
+
+  // Holders.
+  [[nodiscard]] PlaneView View(RunId run, std::size_t plane) const;
+  RunDraft& Edit(RunId run);
+
+  void Commit();
+  // Publishes the drafts as they are and leaves the runs untidy for the next Commit.
+  void Publish();
+  // Waits for the queries under way; then frees whatever they might have read.
+  void CommitAndWait();
+
+  [[nodiscard]] std::size_t bytes() const;
+
+ private:
+  struct RunAliases {
+    std::vector<std::unique_ptr<AliasColumn>> columns;
+    std::unique_ptr<AliasList> list;  // of the same, for queries
+  };
+  struct Meta {
+    std::unique_ptr<std::uint64_t[]> columns;  // block hashes, then names; null: not in use
+    std::unique_ptr<RunDraft> draft;
+    std::unique_ptr<RunAliases> aliases;
+    Stretch blocks;
+    std::uint32_t room = 0;     // blocks the columns have room for
+    std::uint32_t written = 0;  // blocks ever written there, which a query may still read
+    RunId parent = kRootRun;
+    std::uint32_t generation = 0;
+    std::uint32_t parent_generation = 0;
+    RunId first_child = kRootRun;
+    RunId next_sibling = kRootRun;
+    RunId previous_sibling = kRootRun;
+    std::uint32_t children = 0;
+    std::uint32_t deepest_child = 0;  // where the last one hangs
+    std::uint32_t held = 0;           // blocks in a tier of somebody
+    std::uint32_t strange = 0;        // blocks that their common name does not lead to
+    bool queued = false;              // for Tidy
+  };
+
+  [[nodiscard]] Meta& At(RunId run) { return run == kRootRun ? root_ : metas_[run]; }
+  [[nodiscard]] const Meta& At(RunId run) const { return run == kRootRun ? root_ : metas_[run]; }
+
+  // Tree.
+  [[nodiscard]] std::uint64_t ChildHash(RunId run) const;
+  void Link(RunId run);
+  void Unlink(RunId run);
+  void AdoptChildrenFrom(RunId from, RunId to, std::uint32_t deeper_than);
+
+  // Columns.
+  void MakeRoom(Meta& meta, std::uint32_t room);
+  void WriteBlocks(RunId run, std::span<const PlacedBlock> blocks);
+  void EraseCommon(RunId run, Stretch blocks);
+  void MoveCommon(RunId from, RunId to, Stretch blocks);
+  // Copies aliases of `blocks` to a run that has these blocks now.
+  void CopyAliases(RunId from, RunId to, Stretch blocks);
+  void ShrinkAliases(RunId run);
+  [[nodiscard]] AliasColumn& AliasColumnFor(RunId run, std::uint32_t slot, Stretch room);
+  void PublishAliases(RunId run);
+
+  // Shape.
+  void Queue(RunId run);
+  void Tidy(RunId run);
+  void Cut(RunId run, std::uint32_t end);
+  void Split(RunId run, std::uint32_t at);
+  bool JoinWithChild(RunId run);
+  RunId NewRun(BlockPlace at);
+  void Free(RunId run);
+  void Publish(RunId run);
+  void CountHeldAgain(RunId run);
+  [[nodiscard]] std::uint32_t KnownEnd(RunId run) const;
+  [[nodiscard]] std::uint32_t CountHeld(RunId run) const;
+  [[nodiscard]] std::optional<std::uint32_t> WhereToSplit(RunId run) const;
+
+  [[nodiscard]] auto NameAt() const {
+    return [this](std::uint32_t run, std::uint32_t offset) {
+      const Meta& meta = metas_[run];
+      return static_cast<EngineHash>(meta.columns[meta.room + offset]);
+    };
+  }
+  [[nodiscard]] EngineTable::Place PlaceOf(BlockPlace at) const {
+    return {at.run, at.depth - At(at.run).blocks.begin};
+  }
+
+  RunDirectory& directory_;
+  const Moved moved_;
+  Retired retired_;
+  EngineTable names_;
+  Slab<Meta, 256> metas_;
+  Meta root_;
+  Epoch& epoch_;
+  std::vector<RunId> queue_;
+  std::vector<RunId> drafts_;
+  std::vector<std::unique_ptr<RunDraft>> spare_drafts_;
+  std::vector<Stretch> stretches_;  // to work in
+  std::uint64_t blocks_ = 0;
+  std::uint64_t held_ = 0;
+  std::size_t heap_ = 0;  // columns, states and aliases
+};
+
+}  // namespace kvr::index

@@ -1,0 +1,359 @@
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "index/run_store.h"
+
+namespace kvr::index {
+
+std::uint64_t RunStore::ChildHash(RunId run) const {
+  const Meta& meta = At(run);
+  return directory_.children.Hash(meta.parent, meta.blocks.begin,
+                                  static_cast<BlockHash>(meta.columns[0]));
+}
+
+void RunStore::Link(RunId run) {
+  Meta& meta = At(run);
+  Meta& parent = At(meta.parent);
+  meta.previous_sibling = kRootRun;
+  meta.next_sibling = parent.first_child;
+  if (parent.first_child != kRootRun) At(parent.first_child).previous_sibling = run;
+  parent.first_child = run;
+  ++parent.children;
+  parent.deepest_child = std::max(parent.deepest_child, meta.blocks.begin);
+  auto replaced = directory_.children.Insert(ChildHash(run), run,
+                                             [this](RunId child) { return ChildHash(child); });
+  if (replaced) {
+    const std::size_t bytes = replaced->bytes();
+    retired_.Add(std::move(replaced), bytes);
+  }
+}
+
+void RunStore::Unlink(RunId run) {
+  directory_.children.Erase(ChildHash(run), run);
+  Meta& meta = At(run);
+  Meta& parent = At(meta.parent);
+  if (meta.next_sibling != kRootRun) At(meta.next_sibling).previous_sibling = meta.previous_sibling;
+  (meta.previous_sibling != kRootRun ? At(meta.previous_sibling).next_sibling
+                                     : parent.first_child) = meta.next_sibling;
+  --parent.children;
+  if (meta.parent == kRootRun || meta.blocks.begin < parent.deepest_child) return;
+  // Many children hang at the same block as a rule, so that the first tells.
+  parent.deepest_child = 0;
+  for (RunId child = parent.first_child; child != kRootRun; child = At(child).next_sibling) {
+    parent.deepest_child = std::max(parent.deepest_child, At(child).blocks.begin);
+    if (parent.deepest_child == meta.blocks.begin) return;
+  }
+}
+
+void RunStore::AdoptChildrenFrom(RunId from, RunId to, std::uint32_t deeper_than) {
+  for (RunId child = At(from).first_child; child != kRootRun;) {
+    const RunId next = At(child).next_sibling;
+    if (At(child).blocks.begin > deeper_than) {
+      Unlink(child);
+      At(child).parent = to;
+      At(child).parent_generation = At(to).generation;
+      Link(child);
+      Edit(child);
+    }
+    child = next;
+  }
+}
+
+void RunStore::EraseCommon(RunId run, Stretch blocks) {
+  const auto name_at = NameAt();
+  Meta& meta = At(run);
+  for (std::uint32_t depth = blocks.begin; depth < blocks.end; ++depth)
+    names_.Prefetch(CommonNameAt({run, depth}));
+  for (std::uint32_t depth = blocks.begin; depth < blocks.end; ++depth) {
+    if (!names_.Erase(CommonNameAt({run, depth}), PlaceOf({run, depth}), name_at)) --meta.strange;
+  }
+}
+
+void RunStore::MoveCommon(RunId from, RunId to, Stretch blocks) {
+  for (std::uint32_t depth = blocks.begin; depth < blocks.end; ++depth) {
+    const EngineHash name = CommonNameAt({from, depth});
+    if (names_.Move(name, PlaceOf({from, depth}), PlaceOf({to, depth}))) continue;
+    --At(from).strange;
+    ++At(to).strange;
+  }
+}
+
+void RunStore::CopyAliases(RunId from, RunId to, Stretch blocks) {
+  const Meta& source = At(from);
+  if (source.aliases == nullptr) return;
+  for (const auto& column : source.aliases->columns) {
+    for (std::uint32_t depth = blocks.begin; depth < blocks.end; ++depth) {
+      if (const auto name = column->At(depth)) SetAlias({to, depth}, column->slot(), *name);
+    }
+  }
+}
+
+void RunStore::ShrinkAliases(RunId run) {
+  Meta& meta = At(run);
+  if (meta.aliases == nullptr) return;
+  for (auto it = meta.aliases->columns.begin(); it != meta.aliases->columns.end();) {
+    auto column = std::make_unique<AliasColumn>((*it)->slot(), meta.blocks);
+    column->CopyFrom(**it);
+    const std::size_t bytes = (*it)->bytes();
+    heap_ -= bytes;
+    retired_.Add(std::exchange(*it, nullptr), bytes);
+    if (column->used() == 0) {
+      it = meta.aliases->columns.erase(it);
+      continue;
+    }
+    heap_ += column->bytes();
+    *it++ = std::move(column);
+  }
+  PublishAliases(run);
+}
+
+void RunStore::Queue(RunId run) {
+  Meta& meta = At(run);
+  if (run == kRootRun || meta.queued) return;
+  meta.queued = true;
+  queue_.push_back(run);
+}
+
+std::uint32_t RunStore::KnownEnd(RunId run) const {
+  const Stretch blocks = BlocksOf(run);
+  std::uint32_t end = blocks.begin;
+  for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
+    if (plane == kEligiblePlane) continue;
+    const PlaneView view = View(run, plane);
+    if (view.AnyWhole()) return blocks.end;
+    for (const Partial& part : view.parts)
+      end = std::max(end, part.held.end);
+  }
+  return end;
+}
+
+void RunStore::CountHeldAgain(RunId run) {
+  Meta& meta = At(run);
+  held_ -= meta.held;
+  meta.held = meta.blocks.size();
+  held_ += meta.held;
+  stretches_.clear();
+  for (std::size_t tier = 0; tier < kTierCount; ++tier) {
+    const PlaneView view = View(run, tier);
+    if (view.AnyWhole()) return;
+    for (const Partial& part : view.parts)
+      stretches_.push_back(part.held);
+  }
+  std::sort(stretches_.begin(), stretches_.end(),
+            [](Stretch a, Stretch b) { return a.begin < b.begin; });
+  std::uint32_t held = 0;
+  std::uint32_t end = 0;
+  for (const Stretch stretch : stretches_) {
+    held += std::max(end, stretch.end) - std::max(end, stretch.begin);
+    end = std::max(end, stretch.end);
+  }
+  held_ = held_ - meta.held + held;
+  meta.held = held;
+}
+
+std::optional<std::uint32_t> RunStore::WhereToSplit(RunId run) const {
+  const Stretch blocks = BlocksOf(run);
+  if (metas_.size() >= kRunsMax) return std::nullopt;
+  std::vector<std::uint32_t> borders;
+  for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
+    const PlaneView view = View(run, plane);
+    if (view.parts.size() <= kPartsMax) continue;
+    for (const Partial& part : view.parts) {
+      if (part.held.begin > blocks.begin) borders.push_back(part.held.begin);
+      if (part.held.end < blocks.end) borders.push_back(part.held.end);
+    }
+  }
+  if (borders.empty()) return std::nullopt;
+  const auto middle = borders.begin() + static_cast<std::ptrdiff_t>(borders.size() / 2);
+  std::nth_element(borders.begin(), middle, borders.end());
+  return *middle;
+}
+
+void RunStore::Tidy(RunId run) {
+  if (!InUse(run)) return;
+  Meta& meta = At(run);
+  const std::uint32_t end = std::max(KnownEnd(run), meta.children > 0 ? meta.deepest_child : 0);
+  if (end == meta.blocks.begin) {
+    const RunId parent = meta.parent;
+    EraseCommon(run, meta.blocks);
+    blocks_ -= meta.blocks.size();
+    Free(run);
+    Queue(parent);
+    return;
+  }
+  if (end < meta.blocks.end) Cut(run, end);
+  if (const auto at = WhereToSplit(run)) {
+    Split(run, *at);
+    Queue(run);
+    return;
+  }
+  if (JoinWithChild(run)) {
+    Queue(run);
+    return;
+  }
+  CountHeldAgain(run);
+  if (meta.parent != kRootRun && JoinWithChild(meta.parent)) Queue(meta.parent);
+}
+
+void RunStore::Cut(RunId run, std::uint32_t end) {
+  Meta& meta = At(run);
+  RunDraft& draft = Edit(run);
+  EraseCommon(run, {end, meta.blocks.end});
+  blocks_ -= meta.blocks.end - end;
+  meta.blocks.end = end;
+  ++meta.generation;
+  for (PlaneDraft& plane : draft.planes)
+    plane.Shorten(meta.blocks);
+  const std::uint32_t size = meta.blocks.size();
+  if (size < meta.room / 2) {
+    MakeRoom(meta, size + size / 8 + 1);
+    ShrinkAliases(run);
+  }
+}
+
+void RunStore::Split(RunId run, std::uint32_t at) {
+  const RunId tail = NewRun({run, at});
+  Meta& meta = At(run);
+  Meta& tail_meta = At(tail);
+  const Stretch moving{at, meta.blocks.end};
+  tail_meta.parent_generation = ++meta.generation;
+
+  tail_meta.room = moving.size() + moving.size() / 8 + 1;
+  tail_meta.columns = std::make_unique_for_overwrite<std::uint64_t[]>(tail_meta.room * 2u);
+  heap_ += tail_meta.room * 2u * sizeof(std::uint64_t);
+  const std::uint32_t offset = at - meta.blocks.begin;
+  std::copy_n(meta.columns.get() + offset, moving.size(), tail_meta.columns.get());
+  std::copy_n(meta.columns.get() + meta.room + offset, moving.size(),
+              tail_meta.columns.get() + tail_meta.room);
+  tail_meta.blocks = moving;
+  tail_meta.written = moving.size();
+  MoveCommon(run, tail, moving);
+
+  RunDraft& tail_draft = Edit(tail);
+  RunDraft& draft = Edit(run);
+  for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
+    draft.planes[plane].CopyTail(moving, tail_draft.planes[plane]);
+  CopyAliases(run, tail, moving);
+  moved_(run, tail, moving);
+
+  meta.blocks.end = at;
+  for (PlaneDraft& plane : draft.planes)
+    plane.Shorten(meta.blocks);
+  MakeRoom(meta, offset + offset / 8 + 1);
+  ShrinkAliases(run);
+  AdoptChildrenFrom(run, tail, at);
+  Link(tail);
+}
+
+bool RunStore::JoinWithChild(RunId run) {
+  Meta& meta = At(run);
+  if (meta.children != 1) return false;
+  const RunId child = meta.first_child;
+  Meta& child_meta = At(child);
+  const Stretch joined{meta.blocks.begin, child_meta.blocks.end};
+  if (run == kRootRun || child_meta.blocks.begin != meta.blocks.end ||
+      joined.size() > kRunBlocksMax)
+    return false;
+  for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
+    if (PlaneDraft::PartsOfJoin(View(run, plane), View(child, plane)) > kPartsMaxJoined)
+      return false;
+  }
+
+  RunDraft& draft = Edit(run);
+  for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
+    draft.planes[plane].Join(View(child, plane), meta.blocks.end, joined);
+  if (joined.size() > meta.room || meta.written > meta.blocks.size())
+    MakeRoom(meta, joined.size() + joined.size() / 8 + 1);
+  const std::uint32_t offset = meta.blocks.size();
+  const Stretch moving = child_meta.blocks;
+  std::copy_n(child_meta.columns.get(), moving.size(), meta.columns.get() + offset);
+  std::copy_n(child_meta.columns.get() + child_meta.room, moving.size(),
+              meta.columns.get() + meta.room + offset);
+  meta.blocks = joined;
+  meta.written = joined.size();
+  MoveCommon(child, run, moving);
+  CopyAliases(child, run, moving);
+  moved_(child, run, moving);
+  AdoptChildrenFrom(child, run, 0);
+  Free(child);
+  return true;
+}
+
+void RunStore::Free(RunId run) {
+  Unlink(run);
+  Meta& meta = At(run);
+  held_ -= meta.held;
+  RunState::Ptr state(directory_.states[run].exchange(nullptr));
+  if (state) {
+    const std::size_t bytes = state->bytes();
+    heap_ -= bytes;
+    retired_.Add(std::move(state), bytes);
+  }
+  const std::size_t column_bytes = meta.room * 2u * sizeof(std::uint64_t);
+  heap_ -= column_bytes;
+  retired_.Add(std::move(meta.columns), column_bytes);
+  if (meta.aliases) {
+    while (!meta.aliases->columns.empty()) {
+      const std::size_t bytes = meta.aliases->columns.back()->bytes();
+      heap_ -= bytes;
+      retired_.Add(std::move(meta.aliases->columns.back()), bytes);
+      meta.aliases->columns.pop_back();
+    }
+    const std::size_t bytes = meta.aliases->list->bytes();
+    heap_ -= bytes;
+    retired_.Add(std::move(meta.aliases->list), bytes);
+  }
+  if (meta.draft) spare_drafts_.push_back(std::move(meta.draft));
+  meta = Meta{};
+  retired_.Add(run);
+}
+
+void RunStore::Publish(RunId run) {
+  Meta& meta = At(run);
+  if (!InUse(run) || meta.draft == nullptr) return;
+  RunState::Fields fields;
+  fields.parent = meta.parent;
+  fields.blocks = meta.blocks;
+  fields.generation = meta.generation;
+  fields.parent_generation = meta.parent_generation;
+  fields.locals = meta.columns.get();
+  fields.engines = meta.columns.get() + meta.room;
+  if (meta.aliases) fields.aliases = meta.aliases->list.get();
+  RunState::Ptr state = RunState::Make(fields, meta.draft->planes);
+  heap_ += state->bytes();
+  RunState::Ptr old(directory_.states[run].exchange(state.release()));
+  if (old) {
+    const std::size_t bytes = old->bytes();
+    heap_ -= bytes;
+    retired_.Add(std::move(old), bytes);
+  }
+  spare_drafts_.push_back(std::move(meta.draft));
+}
+
+void RunStore::Publish() {
+  // The newest first: a tail before the run it was split from, so that hardly a query misses it.
+  for (; !drafts_.empty(); drafts_.pop_back())
+    Publish(drafts_.back());
+  if (spare_drafts_.size() > kDraftsMax) spare_drafts_.resize(kDraftsMax);
+  retired_.Release([this](RunId run) { metas_.Free(run); });
+}
+
+void RunStore::Commit() {
+  for (std::size_t i = 0; i < queue_.size(); ++i) {
+    const RunId run = queue_[i];
+    At(run).queued = false;
+    Tidy(run);
+    if (drafts_.size() > kDraftsMax) Publish();
+  }
+  queue_.clear();
+  Publish();
+}
+
+void RunStore::CommitAndWait() {
+  Commit();
+  epoch_.Wait();
+  retired_.Flush([this](RunId run) { metas_.Free(run); });
+}
+
+}  // namespace kvr::index
