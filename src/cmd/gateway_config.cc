@@ -25,6 +25,8 @@ void BindServer(GatewayConfig& config, config::OptionTable& table) {
              std::size_t{256});
   table.Bind("server", "connections_max", &server.connections_max, "Client connections",
              std::size_t{1});
+  table.Bind("server", "bodies_bytes_max", &server.bodies_bytes_max,
+             "Memory of all request bodies together; beyond it 503", std::size_t{1});
   table.Bind("server", "header_timeout_ms", &server.header_timeout,
              "For the head of a request to be complete", Millis{1});
   table.Bind("server", "body_timeout_ms", &server.body_timeout,

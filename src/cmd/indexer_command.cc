@@ -101,6 +101,8 @@ void Bind(config::OptionTable& table, IndexerOptions& o) {
   table.Bind("server", "header_bytes_max", &o.server.header_bytes_max, "Longest request head");
   table.Bind("server", "query_bytes_max", &o.service.query_bytes_max, "Longest body of /query");
   table.Bind("server", "body_bytes_max", &o.service.body_bytes_max, "Longest body elsewhere");
+  table.Bind("server", "bodies_bytes_max", &o.server.bodies_bytes_max,
+             "Memory of all request bodies together; beyond it 503");
   table.Bind("server", "connections_max", &o.server.connections_max, "Open client connections");
   table.Bind("server", "header_timeout", &o.server.header_timeout, "For the head of a request");
   table.Bind("server", "body_timeout", &o.server.body_timeout, "For the body of a request");

@@ -29,6 +29,9 @@ using Clock = std::chrono::steady_clock;
 constexpr Millis kLingerTime{2'000};
 constexpr std::size_t kLingerBytesMax = 16u << 20;
 
+// Seconds after which a client that found the server full may try again.
+constexpr std::string_view kRetryAfter = "1";
+
 // The framing of a message belongs to the server.
 bool IsFramingHeader(std::string_view name) {
   return EqualsIgnoreCase(name, "Content-Length") || EqualsIgnoreCase(name, "Transfer-Encoding") ||
@@ -57,6 +60,9 @@ bool HasNoBody(int status) {
 ServerMetrics::ServerMetrics(metrics::Registry& registry, const std::string& server)
     : connections(registry.AddGauge("kvr_net_http_connections", "Open client connections.",
                                     {{"server", server}})),
+      body_bytes(registry.AddGauge("kvr_net_http_body_bytes",
+                                   "Memory of the request bodies being read or held.",
+                                   {{"server", server}})),
       handler_errors(registry.AddCounter(
           "kvr_net_http_handler_errors_total",
           "Requests whose handler threw, gave no answer or left a stream unfinished.",
@@ -68,6 +74,7 @@ ServerMetrics::ServerMetrics(metrics::Registry& registry, const std::string& ser
       bad_request(Rejected(registry, server, "bad_request")),
       head_too_large(Rejected(registry, server, "head_too_large")),
       body_too_large(Rejected(registry, server, "body_too_large")),
+      body_budget(Rejected(registry, server, "body_budget")),
       head_timeout(Rejected(registry, server, "head_timeout")),
       body_timeout(Rejected(registry, server, "body_timeout")),
       write_timeout(Rejected(registry, server, "write_timeout")),
@@ -96,7 +103,8 @@ HttpConnection::HttpConnection(std::shared_ptr<ServerCore> core, asio::ip::tcp::
     : core_(std::move(core)),
       socket_(std::move(socket)),
       in_(std::max<std::size_t>(core_->options.header_bytes_max, 16u << 10)),
-      wakeup_(socket_.raw().get_executor()) {
+      wakeup_(socket_.raw().get_executor()),
+      share_(core_->bodies) {
   socket_.Configure();
   TimedSocket::ErrorCode error;
   const auto peer = socket_.raw().remote_endpoint(error);
@@ -114,6 +122,11 @@ void HttpConnection::Drain() {
 void HttpConnection::Cancel() {
   cancelled_ = true;
   if (task_) task_->Cancel();
+}
+
+void HttpConnection::ReleaseBody() {
+  std::string().swap(request_.body);  // an assignment would keep the memory
+  share_.Release();
 }
 
 void HttpConnection::StartRead() {
@@ -160,6 +173,7 @@ Task<void> HttpConnection::Serve() {
   Next next = Next::kRequest;
   while (next == Next::kRequest) {
     next = co_await ServeOne();
+    ReleaseBody();
   }
   phase_ = Phase::kClosing;
   if (next == Next::kLinger) {
@@ -173,7 +187,7 @@ Task<void> HttpConnection::TurnAway() {
   const std::string message = fmt::format("the limit of {} connections is reached, retry later",
                                           core_->options.connections_max);
   HttpResponse response = core_->write_error(503, CodeName(ErrorCode::kOverloaded), message);
-  response.headers.Set("Retry-After", "1");
+  response.headers.Set("Retry-After", kRetryAfter);
   (void)co_await Respond(std::move(response));
   if (!broken_) {
     co_await Linger();
@@ -207,7 +221,7 @@ Task<HttpConnection::Next> HttpConnection::ServeOne() {
   if (has_body) {
     const std::size_t bytes_max = match.route->body_bytes_max != 0 ? match.route->body_bytes_max
                                                                    : core_->options.body_bytes_max;
-    parser.LimitBody(bytes_max);
+    parser.LimitBody(bytes_max, share_);
     next = co_await ReceiveBody(parser);
     if (next != Next::kRequest) co_return next;
   }
@@ -299,6 +313,13 @@ Task<HttpConnection::Next> HttpConnection::ReceiveBody(RequestParser& parser) {
       const std::string message = too_large();
       co_return co_await Refuse(413, ErrorCode::kTooLarge, message, {});
     }
+    if (error == NoRoomForBody()) {
+      core_->metrics.body_budget.Add();
+      const std::string message =
+          fmt::format("request bodies fill the {} bytes this server has for them, retry later",
+                      core_->bodies.bytes_max());
+      co_return co_await Refuse(503, ErrorCode::kOverloaded, message, {});
+    }
     if (error) {
       core_->metrics.bad_request.Add();
       const std::string message = fmt::format("malformed request body: {}", error.message());
@@ -329,6 +350,7 @@ Task<HttpConnection::Next> HttpConnection::Refuse(int status, ErrorCode code,
                                                   std::string_view allow) {
   HttpResponse response = core_->write_error(status, CodeName(code), message);
   if (!allow.empty()) response.headers.Set("Allow", allow);
+  if (status == 503) response.headers.Set("Retry-After", kRetryAfter);
   (void)co_await Respond(std::move(response));
   co_return AfterHandler();
 }

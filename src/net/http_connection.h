@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "metrics/registry.h"
+#include "net/body_budget.h"
 #include "net/http_parser.h"
 #include "net/http_routes.h"
 #include "net/http_server.h"
@@ -32,27 +33,35 @@ struct ServerMetrics {
 
   std::array<metrics::Counter*, 4> answers;  // 2xx to 5xx
   metrics::Gauge& connections;
+  metrics::Gauge& body_bytes;
   metrics::Counter& handler_errors;
   metrics::Counter& client_gone;
   metrics::Counter& cap;
   metrics::Counter& bad_request;
   metrics::Counter& head_too_large;
   metrics::Counter& body_too_large;
+  metrics::Counter& body_budget;
   metrics::Counter& head_timeout;
   metrics::Counter& body_timeout;
   metrics::Counter& write_timeout;
   metrics::Counter& accept_errors;
 };
 
-// What all connections of a server share. Fixed once it has started, but for `draining`.
+// What all connections of a server share. Fixed once it has started, but for
+// `draining` and what is taken from `bodies`.
 struct ServerCore {
   ServerCore(metrics::Registry& registry, const HttpServer::Options& server_options)
-      : options(server_options), metrics(registry, server_options.name) {}
+      : options(server_options),
+        metrics(registry, server_options.name),
+        bodies(server_options.bodies_bytes_max, metrics.body_bytes) {
+    bodies.MakeRoomFor(server_options.body_bytes_max);
+  }
 
   const HttpServer::Options options;
   HttpRoutes routes;
   HttpServer::ErrorWriter write_error;
   ServerMetrics metrics;
+  BodyBudget bodies;
   LogLimiter error_log{std::chrono::seconds(1)};
   std::atomic<bool> draining{false};
 };
@@ -81,6 +90,7 @@ class HttpConnection final : public HttpExchange,
 
   HttpRequest& request() override { return request_; }
   std::string_view remote() const override { return remote_; }
+  void ReleaseBody() override;
   Task<Result<void>> Respond(HttpResponse response) override;
   Task<Result<void>> BeginStream(int status, const HttpHeaders& headers,
                                  std::optional<std::uint64_t> length) override;
@@ -136,6 +146,7 @@ class HttpConnection final : public HttpExchange,
   bool handler_failed_ = false;
 
   HttpRequest request_;
+  BodyShare share_;  // of its body
   bool http11_ = true;
   bool head_request_ = false;
   bool keep_alive_ = false;

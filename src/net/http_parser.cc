@@ -10,6 +10,9 @@ namespace {
 
 namespace http = boost::beast::http;
 
+// What a body gets first; each further step makes it four times as large.
+constexpr std::size_t kBodyStepBytes = 64u << 10;
+
 std::string_view ToStd(boost::beast::string_view text) {
   return {text.data(), text.size()};
 }
@@ -27,6 +30,10 @@ ParseError BodyTooLarge() {
 
 ParseError HeadTooLarge() {
   return http::error::header_limit;
+}
+
+ParseError NoRoomForBody() {
+  return make_error_code(boost::system::errc::not_enough_memory);
 }
 
 template <bool kIsRequest>
@@ -97,12 +104,13 @@ void RequestParser::on_field_impl(Field, View name, View value, ParseError&) {
 
 void RequestParser::on_body_init_impl(const boost::optional<std::uint64_t>& length,
                                       ParseError& error) {
+  body_bytes_expected_ = body_bytes_max_;
   if (!length) return;
   if (*length > body_bytes_max_) {
     error = BodyTooLarge();
     return;
   }
-  request_.body.reserve(static_cast<std::size_t>(*length));
+  body_bytes_expected_ = static_cast<std::size_t>(*length);
 }
 
 std::size_t RequestParser::on_body_impl(View body, ParseError& error) {
@@ -110,8 +118,25 @@ std::size_t RequestParser::on_body_impl(View body, ParseError& error) {
     error = BodyTooLarge();
     return 0;
   }
+  if (!MakeRoom(body.size())) {
+    error = NoRoomForBody();
+    return 0;
+  }
   request_.body += ToStd(body);
   return body.size();
+}
+
+bool RequestParser::MakeRoom(std::size_t more) {
+  std::string& body = request_.body;
+  const std::size_t needed = body.size() + more;
+  if (needed <= body.capacity()) return true;
+  // A string never grows to less than the double.
+  const std::size_t bytes =
+      std::max({needed, 2 * body.capacity(),
+                std::min(body_bytes_expected_, std::max(kBodyStepBytes, 4 * body.capacity()))});
+  if (share_ == nullptr || !share_->GrowTo(bytes)) return false;
+  body.reserve(bytes);
+  return true;
 }
 
 void RequestParser::on_chunk_header_impl(std::uint64_t size, View, ParseError& error) {

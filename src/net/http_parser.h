@@ -9,6 +9,7 @@
 
 #include <boost/beast/http/basic_parser.hpp>
 
+#include "net/body_budget.h"
 #include "net/http.h"
 
 namespace kvr::net {
@@ -19,6 +20,8 @@ using ParseError = boost::system::error_code;
 ParseError BodyTooLarge();
 // Ends a message whose head outgrew its limit.
 ParseError HeadTooLarge();
+// Ends a message for whose body the server has no memory to give.
+ParseError NoRoomForBody();
 
 // What requests and responses share: the limit of the head, and the callbacks that say nothing to
 // either, or only to the other.
@@ -67,7 +70,11 @@ class RequestParser final : public MessageParser<true> {
   // Parses from `bytes` and returns how many were used. `error` is set when the message is bad. The
   // head is parsed by calls of its own: one that completes it uses no byte of the body.
   std::size_t Put(std::string_view bytes, ParseError& error);
-  void LimitBody(std::size_t bytes_max) { body_bytes_max_ = bytes_max; }
+  // `share` must outlive the parser; the memory of the body is taken from it.
+  void LimitBody(std::size_t bytes_max, BodyShare& share) {
+    body_bytes_max_ = bytes_max;
+    share_ = &share;
+  }
   [[nodiscard]] std::size_t body_limit_bytes() const { return body_bytes_max_; }
 
   [[nodiscard]] HttpRequest& request() { return request_; }
@@ -81,7 +88,13 @@ class RequestParser final : public MessageParser<true> {
   std::size_t on_body_impl(View body, ParseError& error) override;
   void on_chunk_header_impl(std::uint64_t size, View extensions, ParseError& error) override;
 
+  // Room for `more` bytes of body. Memory grows with what has come and not with what was promised,
+  // so that promises take nothing from the others.
+  bool MakeRoom(std::size_t more);
+
   std::size_t body_bytes_max_ = 0;
+  std::size_t body_bytes_expected_ = 0;
+  BodyShare* share_ = nullptr;
   int version_ = 11;
   HttpRequest request_;
 };

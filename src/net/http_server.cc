@@ -231,6 +231,7 @@ void HttpServer::Route(std::string method, std::string path, HttpHandler handler
   route.path = std::move(path);
   route.handler = std::move(handler);
   route.body_bytes_max = body_bytes_max;
+  impl_->core->bodies.MakeRoomFor(body_bytes_max);
   impl_->core->routes.Add(std::move(route));
 }
 

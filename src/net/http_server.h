@@ -37,6 +37,11 @@ class HttpExchange {
   // "address:port" of the client.
   [[nodiscard]] virtual std::string_view remote() const = 0;
 
+  // The handler needs the request's body no more: frees it and gives back its share of
+  // bodies_bytes_max, which else happens when the exchange is over. A body that was moved out of
+  // the request counts until then, too.
+  virtual void ReleaseBody() = 0;
+
   // Content-Length and Connection are set by the server.
   virtual Task<Result<void>> Respond(HttpResponse response) = 0;
 
@@ -65,12 +70,16 @@ class HttpServer {
     std::uint16_t port = 0;  // 0 picks a free one
     std::size_t header_bytes_max = 64u << 10;
     std::size_t body_bytes_max = 8u << 20;  // default of a route
-    std::size_t connections_max = 10'000;   // beyond it a connection gets 503 and is closed
-    Millis header_timeout{10'000};  // from the first byte of a request to its end of headers
-    Millis body_timeout{30'000};    // from there to the end of the body
-    Millis idle_timeout{75'000};    // between requests of a kept-alive connection
-    Millis write_timeout{30'000};   // a client that takes nothing for so long is dropped
-    std::string name = "http";      // label of its metrics
+    // Memory of all request bodies being read or held by a handler, never less than one body of
+    // the largest route; beyond it a request gets 503. Next to it a connection keeps up to
+    // header_bytes_max, at least 16 KiB, of bytes it has not parsed.
+    std::size_t bodies_bytes_max = 512u << 20;
+    std::size_t connections_max = 10'000;  // beyond it a connection gets 503 and is closed
+    Millis header_timeout{10'000};         // from the first byte of a request to its end of headers
+    Millis body_timeout{30'000};           // from there to the end of the body
+    Millis idle_timeout{75'000};           // between requests of a kept-alive connection
+    Millis write_timeout{30'000};          // a client that takes nothing for so long is dropped
+    std::string name = "http";             // label of its metrics
   };
 
   // `runtime` and `registry` must outlive the server. Metrics: kvr_net_http_* by server name.

@@ -32,6 +32,11 @@ Task<void> Echo(HttpExchange& exchange) {
   (void)co_await exchange.Respond(std::move(response));
 }
 
+Task<void> Sink(HttpExchange& exchange) {
+  HttpResponse response;
+  (void)co_await exchange.Respond(std::move(response));
+}
+
 class HttpServerTest : public ::testing::Test {
  protected:
   // Routes every test may use, then starts.
@@ -39,6 +44,7 @@ class HttpServerTest : public ::testing::Test {
     server_ = std::make_unique<HttpServer>(runtime_, registry_, options_);
     server_->Route("GET", "/health", Echo);
     server_->Route("POST", "/echo", Echo, 1000);
+    server_->Route("POST", "/sink", Sink);
     server_->Route("GET", "/workers/{id}", Echo);
     server_->Route("DELETE", "/workers/{id}", Echo);
     for (auto& route : routes_)
@@ -375,6 +381,94 @@ TEST_F(HttpServerTest, BeyondTheCapAConnectionIsToldSo) {
   second.reset();
   EXPECT_TRUE(
       Eventually([&] { return Ask("GET /health HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"); }));
+}
+
+std::string PostOf(std::string_view path, std::size_t bytes) {
+  return "POST " + std::string(path) + " HTTP/1.1\r\nContent-Length: " + std::to_string(bytes) +
+         "\r\n\r\n" + std::string(bytes, 'b');
+}
+
+TEST_F(HttpServerTest, BeyondTheBodyBudgetARequestIsToldSo) {
+  options_.body_bytes_max = 1'000;
+  options_.bodies_bytes_max = 1'500;
+  Gate gate(runtime_);
+  Add("POST", "/wait", [&](HttpExchange& exchange) -> Task<void> {
+    co_await gate.Pass();
+    co_await Echo(exchange);
+  });
+  StartServer();
+  const auto held = [&] { return Metric("kvr_net_http_body_bytes"); };
+  RawClient holder(server_->port());
+  holder.Send(PostOf("/wait", 1'000));
+  ASSERT_TRUE(Eventually([&] { return gate.waiting() == 1; }));
+  EXPECT_EQ(held(), 1'000);
+
+  for (const std::string& request :
+       {PostOf("/echo", 600), "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n258\r\n" +
+                                  std::string(600, 'b') + "\r\n0\r\n\r\n"}) {
+    RawClient client(server_->port());
+    client.Send(request);
+    const std::string answer = client.ReadAnswer();
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 503 "));
+    EXPECT_THAT(answer, HasSubstr("\r\nRetry-After: 1\r\n"));
+    EXPECT_THAT(answer, HasSubstr("\r\nConnection: close\r\n"));
+    EXPECT_THAT(answer, HasSubstr("fill the 1500 bytes"));
+    EXPECT_TRUE(client.AtEnd());
+  }
+  EXPECT_EQ(Metric("kvr_net_http_rejected_total", "reason=\"body_budget\""), 2);
+  EXPECT_THAT(Ask(PostOf("/echo", 400)), StartsWith("HTTP/1.1 200 OK"));  // what is left serves
+  EXPECT_THAT(Ask("GET /health HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200 OK"));
+
+  gate.Open();
+  EXPECT_THAT(holder.ReadAnswer(), StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_TRUE(Eventually([&] { return held() == 0; }));  // though its connection stays open
+  EXPECT_THAT(Ask(PostOf("/echo", 1'000)), StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_TRUE(Eventually([&] { return held() == 0; }));
+  server_.reset();  // before what its handlers use
+}
+
+TEST_F(HttpServerTest, ABodyCountsAsFarAsItHasCome) {
+  options_.body_bytes_max = 1u << 20;
+  options_.bodies_bytes_max = 1u << 20;
+  StartServer();
+  const auto held = [&] { return Metric("kvr_net_http_body_bytes"); };
+  RawClient client(server_->port());
+  client.Send("POST /big HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n");  // unknown: never read
+  EXPECT_THAT(client.ReadAnswer(), StartsWith("HTTP/1.1 404 "));
+  EXPECT_EQ(held(), 0);
+  {
+    RawClient leaves(server_->port());
+    leaves.Send("POST /sink HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n" + std::string(100, 'b'));
+    ASSERT_TRUE(Eventually([&] { return held() > 0; }));
+    EXPECT_LE(held(), 64 << 10);
+  }
+  EXPECT_TRUE(Eventually([&] { return held() == 0; }));
+  EXPECT_THAT(Ask(PostOf("/sink", 1u << 20)), StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_TRUE(Eventually([&] { return held() == 0; }));
+}
+
+TEST_F(HttpServerTest, AHandlerMayReleaseItsBodyEarly) {
+  Gate gate(runtime_);
+  Add("POST", "/wait", [&](HttpExchange& exchange) -> Task<void> {
+    exchange.ReleaseBody();
+    co_await gate.Pass();
+    co_await Echo(exchange);
+  });
+  StartServer();
+  RawClient client(server_->port());
+  client.Send(PostOf("/wait", 1'000));
+  ASSERT_TRUE(Eventually([&] { return gate.waiting() == 1; }));
+  EXPECT_EQ(Metric("kvr_net_http_body_bytes"), 0);
+  gate.Open();
+  EXPECT_THAT(client.ReadAnswer(), EndsWith("POST /wait []"));
+  server_.reset();  // before what its handlers use
+}
+
+TEST_F(HttpServerTest, TheBodyBudgetHasRoomForTheLargestBody) {
+  options_.body_bytes_max = 1'000;
+  options_.bodies_bytes_max = 1;
+  StartServer();
+  EXPECT_THAT(Ask(PostOf("/echo", 1'000)), StartsWith("HTTP/1.1 200 OK"));
 }
 
 TEST_F(HttpServerTest, AnEarlyRequestWaitsForTheRunningOne) {

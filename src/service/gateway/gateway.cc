@@ -166,7 +166,10 @@ net::Task<void> Gateway::Serve(openai::Api api, net::HttpExchange& exchange,
     co_await Refuse(exchange, answer.error().error);
     co_return;
   }
-  outgoing.body = {};  // an answer may take minutes; nobody needs the prompt any more
+  // An answer may take minutes; nobody needs the prompt any more. An assignment would keep its
+  // memory.
+  std::string().swap(outgoing.body);
+  exchange.ReleaseBody();
 
   net::HttpHeaders headers = HeadersForClient(answer->stream->headers());
   AddDecision(*answer, tokens, headers);

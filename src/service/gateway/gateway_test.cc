@@ -204,6 +204,89 @@ TEST(Gateway, RefusesWithOpenAiErrors) {
   EXPECT_EQ(gateway.Series(Requests("completions", "refused")), 8);
 }
 
+std::string ServerRejected(std::string_view reason) {
+  return "kvr_net_http_rejected_total{server=\"gateway\",reason=\"" + std::string(reason) + "\"}";
+}
+constexpr const char* kBodyBytes = "kvr_net_http_body_bytes{server=\"gateway\"}";
+
+TEST(Gateway, AClientThatSendsItsBodyTooSlowly) {
+  FakeEngine engine;
+  GatewaySetup setup;
+  setup.server.body_timeout = Millis{50};
+  GatewayUnderTest gateway(setup);
+  gateway.AddWorker(1, engine.url());
+  RawClient client(gateway.port());
+  const std::string whole = Post(kChat, kMessages);
+  ASSERT_TRUE(client.Send(whole.substr(0, whole.size() - 5)));
+  const Answer answer = ReadAnswer(client);
+  EXPECT_EQ(answer.status, 408);
+  EXPECT_TRUE(answer.complete);
+  EXPECT_THAT(answer.body, StartsWith(R"({"error":{"message":"request body not complete)"));
+  EXPECT_THAT(answer.body, HasSubstr(R"("type":"invalid_request_error")"));
+  EXPECT_THAT(answer.body, HasSubstr(R"("code":"timeout")"));
+  client.Close();
+  EXPECT_TRUE(Eventually([&] { return gateway.Series(kBodyBytes) == 0; }));
+  EXPECT_TRUE(gateway.IsIdle());
+  EXPECT_EQ(engine.received(), 0u);
+  EXPECT_EQ(gateway.Series(ServerRejected("body_timeout")), 1);
+  for (const char* outcome : {"ok", "refused", "client_gone"})  // no request ever began
+    EXPECT_EQ(gateway.Series(Requests("chat", outcome)), 0) << outcome;
+}
+
+TEST(Gateway, AClientThatDoesNotReadItsStream) {
+  FakeEngine engine;
+  Script script;  // more than all socket buffers on the way can take
+  script.pieces.assign(1'024, "data: {\"pad\":\"" + std::string(64 << 10, 'x') + "\"}\n\n");
+  engine.Play(script);
+  GatewaySetup setup;
+  setup.server.write_timeout = Millis{50};
+  GatewayUnderTest gateway(setup);
+  gateway.AddWorker(1, engine.url());
+  RawClient client(gateway.port(), 64 << 10);
+  ASSERT_TRUE(client.Send(Post(kChat, kMessages)));
+  EXPECT_TRUE(Eventually([&] { return gateway.Series(ServerRejected("write_timeout")) == 1; }));
+  EXPECT_TRUE(Eventually([&] { return gateway.IsIdle(); }));      // the booking is free
+  EXPECT_TRUE(Eventually([&] { return engine.active() == 0; }));  // the engine is told
+  EXPECT_EQ(engine.received(), 1u);
+  EXPECT_EQ(gateway.Series(Requests("chat", "client_gone")), 1);
+  client.ReadToEnd();
+  EXPECT_TRUE(client.was_reset());
+}
+
+TEST(Gateway, AStreamHoldsNoPrompt) {
+  FakeEngine engine;
+  Script script = ChatStream(2);
+  script.gated = true;
+  engine.Play(script);
+  GatewaySetup setup;
+  setup.server.body_bytes_max = setup.gateway.body_bytes_max = 2'000;
+  setup.server.bodies_bytes_max = 2'000;
+  GatewayUnderTest gateway(setup);
+  gateway.AddWorker(1, engine.url());
+  const std::string padded = std::string(kMessages) + std::string(1'500, ' ');
+  RawClient first(gateway.port());
+  ASSERT_TRUE(first.Send(Post(kChat, padded)));
+  engine.Release(1);
+  first.ReadUntil("t0");
+  EXPECT_EQ(gateway.Series(kBodyBytes), 0);
+  // Until its head is there the second holds its body; a third finds no room for one.
+  Script silent;
+  silent.answers = false;
+  silent.end = Script::End::kHang;
+  engine.Play(silent);
+  RawClient second(gateway.port());
+  ASSERT_TRUE(second.Send(Post(kChat, padded)));
+  ASSERT_TRUE(Eventually([&] { return engine.received() == 2; }));
+  const Answer third = gateway.Send(kChat, padded);
+  EXPECT_EQ(third.status, 503);
+  EXPECT_EQ(third.Header("Retry-After"), "1");
+  EXPECT_THAT(third.body, StartsWith(R"({"error":{"message":"request bodies fill)"));
+  EXPECT_THAT(third.body, HasSubstr(R"("type":"server_error")"));
+  EXPECT_EQ(gateway.Series(ServerRejected("body_budget")), 1);
+  second.Close();
+  EXPECT_TRUE(Eventually([&] { return gateway.Series(kBodyBytes) == 0; }));
+}
+
 TEST(Gateway, AnEnginesErrorPassesAsItIs) {
   FakeEngine engine;
   GatewayUnderTest gateway;

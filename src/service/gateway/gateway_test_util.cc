@@ -228,7 +228,7 @@ GatewayUnderTest::GatewayUnderTest(const GatewaySetup& setup)
       client_(std::make_unique<net::HttpClient>(runtime_, setup.client)) {
   const Gateway::Parts parts{*router_, catalog_, indexes_, *client_, clock_, registry_};
   gateway_ = std::make_unique<Gateway>(parts, setup.gateway, setup.tokens, 1);
-  net::HttpServer::Options options;
+  net::HttpServer::Options options = setup.server;
   options.name = "gateway";
   server_ = std::make_unique<net::HttpServer>(runtime_, registry_, options);
   gateway_->AddRoutes(*server_);

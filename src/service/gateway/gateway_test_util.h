@@ -102,6 +102,7 @@ struct GatewaySetup {
   tokens::TokenProvider::Options tokens = {};
   routing::RouterOptions router = {};
   net::HttpClient::Options client = {};
+  net::HttpServer::Options server = {};
   std::size_t io_threads = 2;
   std::uint32_t block_size = 4;  // of the workers
 };
