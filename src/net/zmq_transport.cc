@@ -73,7 +73,9 @@ class ZmqPoller final : public EventPoller {
     Wire wire{zmq::socket_t(context_, plan.type), {}};
     zmq::socket_t& socket = wire.socket;
     socket.set(zmq::sockopt::linger, 0);
-    socket.set(zmq::sockopt::rcvhwm, options_.receive_high_water);
+    const bool dealer = plan.type == zmq::socket_type::dealer;
+    socket.set(zmq::sockopt::rcvhwm,
+               dealer ? options_.replay_high_water : options_.receive_high_water);
     socket.set(zmq::sockopt::maxmsgsize, options_.message_bytes_max);
     socket.set(zmq::sockopt::reconnect_ivl, Ms(options_.reconnect_first));
     socket.set(zmq::sockopt::reconnect_ivl_max, Ms(options_.reconnect_max));
