@@ -92,6 +92,13 @@ struct Registry::Family {
   std::vector<std::unique_ptr<Series>> series;
 };
 
+// A collector, shared with the scrapes that call it. Its mutex is held during the call, which is
+// how the end of its handle waits; nothing of ours is taken under it but what `collect` takes.
+struct Registry::Source {
+  Mutex mutex;
+  std::function<void(SampleSink&)> collect KVR_GUARDED_BY(mutex);  // empty: its handle is gone
+};
+
 Registry::Registry() = default;
 Registry::~Registry() = default;
 
@@ -136,15 +143,25 @@ Histogram& Registry::AddHistogram(std::string_view name, std::string_view help,
 }
 
 Registry::Collector Registry::AddCollector(std::function<void(SampleSink&)> collect) {
+  auto source = std::make_shared<Source>();
+  {
+    const Lock lock(source->mutex);
+    source->collect = std::move(collect);
+  }
   const Lock lock(mutex_);
   const std::uint64_t id = next_collector_++;
-  collectors_.emplace(id, std::move(collect));
+  collectors_.emplace(id, std::move(source));
   return {*this, id};
 }
 
 void Registry::RemoveCollector(std::uint64_t id) {
-  const Lock lock(mutex_);
-  collectors_.erase(id);
+  std::shared_ptr<Source> source;
+  {
+    const Lock lock(mutex_);
+    source = std::move(collectors_.extract(id).mapped());
+  }
+  const Lock lock(source->mutex);
+  source->collect = nullptr;
 }
 
 Registry::Collector& Registry::Collector::operator=(Collector&& other) noexcept {
@@ -162,6 +179,7 @@ Registry::Collector::~Collector() {
 
 void Registry::WriteText(std::string& out) const {
   FamilyMap families;
+  std::vector<std::shared_ptr<Source>> sources;
   {
     const Lock lock(mutex_);
     for (const auto& [name, family] : families_) {
@@ -186,9 +204,14 @@ void Registry::WriteText(std::string& out) const {
         target.metric.push_back(std::move(metric));
       }
     }
-    FamilySink sink(families);
-    for (const auto& [id, collect] : collectors_)
-      collect(sink);
+    sources.reserve(collectors_.size());
+    for (const auto& [id, source] : collectors_)
+      sources.push_back(source);
+  }
+  FamilySink sink(families);
+  for (const auto& source : sources) {
+    const Lock lock(source->mutex);
+    if (source->collect) source->collect(sink);
   }
   std::vector<prometheus::MetricFamily> ordered;
   ordered.reserve(families.size());

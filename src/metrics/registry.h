@@ -99,8 +99,9 @@ class Registry {
                           std::span<const double> bounds, Labels labels = {}) KVR_EXCLUDES(mutex_);
 
   // Called at each scrape for series whose owners come and go (workers, ranks): a series lives
-  // exactly as long as its owner reports it. `collect` must not call the registry. Destroying the
-  // returned handle unregisters it and waits for a running scrape.
+  // exactly as long as its owner reports it. `collect` is called without the registry's lock and by
+  // one thread at a time, and must not destroy its own handle. Destroying the returned handle
+  // unregisters it and waits until a running call of it has returned.
   class Collector {
    public:
     Collector() = default;
@@ -123,6 +124,7 @@ class Registry {
  private:
   struct Family;
   struct Series;
+  struct Source;
 
   Series& FindOrAdd(std::string_view name, std::string_view help, int type, Labels labels)
       KVR_REQUIRES(mutex_);
@@ -130,7 +132,7 @@ class Registry {
 
   mutable Mutex mutex_;
   std::map<std::string, std::unique_ptr<Family>, std::less<>> families_ KVR_GUARDED_BY(mutex_);
-  std::map<std::uint64_t, std::function<void(SampleSink&)>> collectors_ KVR_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, std::shared_ptr<Source>> collectors_ KVR_GUARDED_BY(mutex_);
   std::uint64_t next_collector_ KVR_GUARDED_BY(mutex_) = 1;
 };
 

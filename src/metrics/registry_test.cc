@@ -1,5 +1,7 @@
 #include "metrics/registry.h"
 
+#include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -54,6 +56,46 @@ TEST(Registry, ACollectorsSeriesEndWithItsHandle) {
     EXPECT_THAT(Text(registry), HasSubstr("kvr_rank_blocks{rank=\"7\"} 5\n"));
   }
   EXPECT_THAT(Text(registry), Not(HasSubstr("kvr_rank_blocks")));
+}
+
+TEST(Registry, ACollectorMayCallTheRegistry) {
+  Registry registry;
+  const auto collector = registry.AddCollector([&](SampleSink& sink) {
+    registry.AddCounter("kvr_scrapes_total", "Scrapes.").Add();
+    sink.AddGauge("kvr_there", "There.", {}, 1);
+  });
+  EXPECT_THAT(Text(registry), HasSubstr("kvr_there 1"));
+  EXPECT_THAT(Text(registry), HasSubstr("kvr_scrapes_total 1"));
+}
+
+// The handle's end waits for a running call, while others go on using the registry.
+TEST(Registry, TheEndOfACollectorWaitsForItsCall) {
+  Registry registry;
+  std::atomic<bool> inside = false;
+  std::atomic<bool> leave = false;
+  std::atomic<bool> returned = false;
+  auto collector = std::make_unique<Registry::Collector>(registry.AddCollector([&](SampleSink&) {
+    inside = true;
+    inside.notify_all();
+    leave.wait(false);
+    returned = true;
+  }));
+  std::jthread scrape([&] { Text(registry); });
+  inside.wait(false);
+  registry.AddCounter("kvr_meanwhile_total", "Not held up.").Add();
+  bool returned_before_end = false;
+  std::jthread end([&] {
+    collector.reset();
+    returned_before_end = returned;
+  });
+  leave = true;
+  leave.notify_all();
+  scrape.join();
+  end.join();
+  EXPECT_TRUE(returned_before_end);
+  inside = false;
+  Text(registry);
+  EXPECT_FALSE(inside);
 }
 
 TEST(Registry, CountsFromManyThreadsAddUp) {
