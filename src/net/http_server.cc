@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/mutex.h"
 #include "net/http_connection.h"
+#include "net/http_pages.h"
 #include "net/io_runtime_impl.h"
 
 namespace kvr::net {
@@ -60,6 +61,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   IoRuntime& runtime;
   metrics::Registry& registry;
   const std::shared_ptr<ServerCore> core;
+  std::unique_ptr<IoRuntime> pages;         // one thread, when there is a page
   std::unique_ptr<tcp::acceptor> acceptor;  // the accept thread's, once started
   std::uint16_t port = 0;
   std::vector<std::unordered_set<HttpConnection*>> live;  // by thread, each its thread's only
@@ -235,6 +237,17 @@ void HttpServer::Route(std::string method, std::string path, HttpHandler handler
   impl_->core->routes.Add(std::move(route));
 }
 
+void HttpServer::RoutePage(std::string path, Page make) {
+  if (!impl_->pages) {
+    const IoRuntime::Options options{1, impl_->core->options.name + "-pages"};
+    impl_->pages = std::make_unique<IoRuntime>(options);
+  }
+  Route("GET", std::move(path),
+        [impl = impl_.get(), make = std::move(make)](HttpExchange& exchange) {
+          return AnswerPage(impl->runtime, *impl->pages, make, exchange);
+        });
+}
+
 void HttpServer::SetErrorWriter(ErrorWriter writer) {
   KVR_CHECK(impl_->acceptor == nullptr);
   impl_->core->write_error = std::move(writer);
@@ -271,9 +284,11 @@ void HttpServer::Stop(Millis grace) {
     if (impl->acceptor) impl->acceptor->close(ignored);
   });
   impl_->PostToConnections(&HttpConnection::Drain);
-  if (impl_->AwaitIdle(now + grace)) return;
-  impl_->PostToConnections(&HttpConnection::Cancel);
-  impl_->AwaitIdle(std::chrono::steady_clock::time_point::max());
+  if (!impl_->AwaitIdle(now + grace)) {
+    impl_->PostToConnections(&HttpConnection::Cancel);
+    impl_->AwaitIdle(std::chrono::steady_clock::time_point::max());
+  }
+  if (impl_->pages) impl_->pages->Stop();
 }
 
 }  // namespace kvr::net

@@ -95,6 +95,12 @@ class HttpServer {
   void Route(std::string method, std::string path, HttpHandler handler,
              std::size_t body_bytes_max = 0);
 
+  // A GET whose answer takes long to make, such as one that visits every rank. `make` runs on a
+  // thread of the server's own, one page at a time, and holds up no other request. Pages wait for
+  // it in turn, at most one a connection.
+  using Page = std::function<HttpResponse(const HttpRequest&)>;
+  void RoutePage(std::string path, Page make);
+
   // How errors that the server itself finds (404, 405, 408, 413, 431, 400, 503) are worded.
   // Default: JsonError.
   using ErrorWriter =

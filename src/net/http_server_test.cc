@@ -49,6 +49,8 @@ class HttpServerTest : public ::testing::Test {
     server_->Route("DELETE", "/workers/{id}", Echo);
     for (auto& route : routes_)
       server_->Route(route.method, route.path, route.handler);
+    for (auto& [path, make] : pages_)
+      server_->RoutePage(path, make);
     const auto started = server_->Start();
     ASSERT_TRUE(started) << started.error().message;
   }
@@ -75,6 +77,7 @@ class HttpServerTest : public ::testing::Test {
   metrics::Registry registry_;
   HttpServer::Options options_;
   std::vector<Entry> routes_;
+  std::vector<std::pair<std::string, HttpServer::Page>> pages_;
   IoRuntime runtime_{{.threads = 1, .thread_name = "io"}};
   std::unique_ptr<HttpServer> server_;
 };
@@ -469,6 +472,60 @@ TEST_F(HttpServerTest, TheBodyBudgetHasRoomForTheLargestBody) {
   options_.bodies_bytes_max = 1;
   StartServer();
   EXPECT_THAT(Ask(PostOf("/echo", 1'000)), StartsWith("HTTP/1.1 200 OK"));
+}
+
+TEST_F(HttpServerTest, APageHoldsUpNobody) {
+  std::atomic<int> entered = 0;
+  std::atomic<bool> go = false;
+  pages_.emplace_back("/page", [&](const HttpRequest& request) {
+    ++entered;
+    go.wait(false);
+    HttpResponse response;
+    response.body = "page " + request.target;
+    return response;
+  });
+  pages_.emplace_back("/bad",
+                      [](const HttpRequest&) -> HttpResponse { throw std::runtime_error("bad"); });
+  StartServer();
+  RawClient waits(server_->port());
+  waits.Send("GET /page?a=1 HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(Eventually([&] { return entered == 1; }));
+  {
+    RawClient leaves(server_->port());
+    leaves.Send("GET /page HTTP/1.1\r\n\r\n");
+    ASSERT_TRUE(Eventually([&] { return Metric("kvr_net_http_connections") == 2; }));
+  }
+  EXPECT_TRUE(Eventually([&] { return Metric("kvr_net_http_connections") == 1; }));
+  EXPECT_THAT(Ask("GET /health HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200 OK"));
+  go = true;
+  go.notify_all();
+  EXPECT_THAT(waits.ReadAnswer(), EndsWith("\r\n\r\npage /page?a=1"));
+  waits.Send("GET /bad HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(waits.ReadAnswer(), StartsWith("HTTP/1.1 500 "));
+  EXPECT_THAT(Ask("HEAD /page HTTP/1.1\r\nConnection: close\r\n\r\n"),
+              StartsWith("HTTP/1.1 200 OK"));
+  server_.reset();  // before what its pages use
+}
+
+// A page under way is made to its end; its client is cut off at once.
+TEST_F(HttpServerTest, StopWaitsForThePageThatIsMade) {
+  std::atomic<bool> entered = false;
+  std::atomic<bool> go = false;
+  pages_.emplace_back("/page", [&](const HttpRequest&) {
+    entered = true;
+    go.wait(false);
+    return HttpResponse();
+  });
+  StartServer();
+  RawClient client(server_->port());
+  client.Send("GET /page HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(Eventually([&] { return entered.load(); }));
+  std::jthread stop([&] { server_->Stop(Millis{0}); });
+  EXPECT_THAT(client.ReadToEnd(), StartsWith("HTTP/1.1 503 "));
+  go = true;
+  go.notify_all();
+  stop.join();
+  server_.reset();  // before what its pages use
 }
 
 TEST_F(HttpServerTest, AnEarlyRequestWaitsForTheRunningOne) {

@@ -1,5 +1,6 @@
 #include "service/gateway/fleet_pages.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 
 #include "base/json_writer.h"
 #include "model/rank_state.h"
+#include "service/common_pages.h"
 #include "service/rejected_page.h"
 
 namespace kvr::service {
@@ -70,24 +72,24 @@ void WriteRank(const fleet::RankEntry& entry, const LoadByRank& loads,
   json.EndObject();
 }
 
+// A client that is gone is nobody's error.
+net::Task<void> RespondWith(net::HttpExchange& exchange, net::HttpResponse response) {
+  const auto sent = co_await exchange.Respond(std::move(response));
+  static_cast<void>(sent);
+}
+
 net::HttpResponse Ok(std::string body) {
   return net::JsonResponse(200, std::move(body));
 }
 
 }  // namespace
 
-net::Task<void> RespondWith(net::HttpExchange& exchange, net::HttpResponse response) {
-  const auto sent = co_await exchange.Respond(std::move(response));
-  static_cast<void>(sent);
-}
-
 void FleetPages::AddRoutes(net::HttpServer& server) {
   server.Route("GET", "/v1/models",
                [this](net::HttpExchange& exchange) { return RespondWith(exchange, Models()); });
-  server.Route("GET", "/workers",
-               [this](net::HttpExchange& exchange) { return RespondWith(exchange, Workers()); });
-  server.Route("GET", "/workers/{id}/rejected", [this](net::HttpExchange& exchange) {
-    return RespondWith(exchange, RejectedPage(catalog_, exchange.request()));
+  server.RoutePage("/workers", [this](const net::HttpRequest&) { return Workers(); });
+  server.RoutePage("/workers/{id}/rejected", [this](const net::HttpRequest& request) {
+    return RejectedPage(catalog_, request);
   });
   server.Route("GET", "/ready",
                [this](net::HttpExchange& exchange) { return RespondWith(exchange, Ready()); });
@@ -155,34 +157,19 @@ net::HttpResponse FleetPages::Workers() const {
 
 net::HttpResponse FleetPages::Ready() const {
   const auto fleet = catalog_.snapshot();
-  std::size_t reachable = 0;
-  std::size_t exact = 0;
-  for (const auto& worker : fleet->workers) {
-    if (!watch_.IsDown(worker->spec.id)) ++reachable;
-    for (const auto& entry : worker->ranks) {
-      if (entry.health->status().state == RankState::kExact) ++exact;
-    }
-  }
+  const bool reachable =
+      std::any_of(fleet->workers.begin(), fleet->workers.end(),
+                  [this](const auto& worker) { return !watch_.IsDown(worker->spec.id); });
   std::vector<std::string> reasons;
   if (fleet->workers.empty()) {
     reasons.emplace_back("no worker is configured");
-  } else if (reachable == 0) {
+  } else if (!reachable) {
     reasons.emplace_back("no engine could be reached when it was last tried");
   }
-  if (options_.require_exact && exact == 0) {
+  if (options_.require_exact && !HasExactRank(*fleet)) {
     reasons.emplace_back("no rank is exact, and require_exact asks for one; see /workers");
   }
-  std::string body;
-  JsonWriter json(body);
-  json.BeginObject();
-  json.Field("ready", reasons.empty());
-  json.Key("reasons");
-  json.BeginArray();
-  for (const auto& reason : reasons)
-    json.Value(std::string_view(reason));
-  json.EndArray();
-  json.EndObject();
-  return net::JsonResponse(reasons.empty() ? 200 : 503, std::move(body));
+  return ReadyPage(fleet->workers.size(), reasons);
 }
 
 }  // namespace kvr::service

@@ -14,10 +14,8 @@
 
 namespace kvr::service {
 
-// Answers with `response`; a client that is gone is nobody's error.
-net::Task<void> RespondWith(net::HttpExchange& exchange, net::HttpResponse response);
-
-// Thread-safe; reads only.
+// Thread-safe; reads only. What visits every rank is a page of the server's own thread, so that
+// relays wait for an index lock no longer than another reader's step.
 class FleetPages {
  public:
   // All must outlive the pages.

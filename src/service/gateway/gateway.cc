@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/rng.h"
+#include "service/common_pages.h"
 #include "service/gateway/forwarding.h"
 #include "service/gateway/relay.h"
 #include "service/media_type.h"
@@ -121,12 +122,8 @@ void Gateway::AddRoutes(net::HttpServer& server) {
         options_.body_bytes_max);
   }
   pages_.AddRoutes(server);
-  server.Route("GET", "/metrics", [this](net::HttpExchange& exchange) {
-    net::HttpResponse response;
-    parts_.registry.WriteText(response.body);
-    response.headers.Add("Content-Type", metrics::kTextContentType);
-    return RespondWith(exchange, std::move(response));
-  });
+  server.RoutePage("/metrics",
+                   [this](const net::HttpRequest&) { return MetricsPage(parts_.registry); });
 }
 
 net::Task<void> Gateway::Complete(openai::Api api, net::HttpExchange& exchange) {
