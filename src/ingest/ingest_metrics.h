@@ -1,3 +1,4 @@
+// What the ingest counts.
 #pragma once
 
 #include <array>

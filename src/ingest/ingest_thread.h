@@ -1,3 +1,4 @@
+// A thread of the ingest, and how others hand it work.
 #pragma once
 
 #include <atomic>

@@ -1,3 +1,4 @@
+// Wakes a thread that waits in poll.
 #pragma once
 
 namespace kvr::net {

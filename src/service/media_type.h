@@ -1,3 +1,4 @@
+// What a request says its body is.
 #pragma once
 
 #include <string_view>

@@ -1,3 +1,4 @@
+// When the passes of the mock engine's ranks begin and end.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// A cache event of the mock engine, as a value.
 #pragma once
 
 #include <optional>

@@ -1,3 +1,4 @@
+// What a test can make a mock engine do wrong.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// The HTTP API of a mock engine.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +17,15 @@
 
 namespace kvr::sim {
 
-// The HTTP API of a mock engine, as vLLM has it:
+// As vLLM has it:
 //
-//   POST /v1/completions, /v1/chat/completions   exactly max_tokens tokens, streamed or not;
-//   `usage`
-//                                                says what was really taken from the cache
-//   POST /tokenize, /detokenize                  WordTokenizer
-//   POST /reset_prefix_cache                     {"success": bool}
-//   GET  /v1/models, /health, /metrics           vLLM's metric names
-//   POST /mock/fault                             see MockFaults
-//   GET  /mock/blocks                            the engine hashes each rank's tiers hold
+// * POST /v1/completions, /v1/chat/completions: exactly max_tokens tokens, streamed or not; `usage`
+//   says what was really taken from the cache
+// * POST /tokenize, /detokenize: WordTokenizer
+// * POST /reset_prefix_cache: {"success": bool}
+// * GET /v1/models, /health, /metrics: vLLM's metric names
+// * POST /mock/fault: see MockFaults
+// * GET /mock/blocks: the engine hashes each rank's tiers hold
 //
 // The header X-data-parallel-rank picks a rank; without it the least busy one is taken.
 //

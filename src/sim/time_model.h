@@ -1,3 +1,4 @@
+// How long a pass of the mock engine takes.
 #pragma once
 
 #include <cstdint>

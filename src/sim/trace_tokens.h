@@ -1,3 +1,4 @@
+// Prompts for traces that were recorded without their texts.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// The mock engine's tokenizer.
 #pragma once
 
 #include <cstdint>

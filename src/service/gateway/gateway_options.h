@@ -1,3 +1,4 @@
+// The limits and choices of a gateway.
 #pragma once
 
 #include <cstddef>
