@@ -14,8 +14,7 @@
 
 namespace kvr::service {
 
-// Thread-safe; reads only. What visits every rank is a page of the server's own thread, so that
-// relays wait for an index lock no longer than another reader's step.
+// Thread-safe; reads only. What visits every rank is made on the server's own thread for pages.
 class FleetPages {
  public:
   // All must outlive the pages.
