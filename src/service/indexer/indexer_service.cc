@@ -1,6 +1,5 @@
 #include "service/indexer/indexer_service.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -16,6 +15,7 @@
 #include "base/json_writer.h"
 #include "hashing/block_hash.h"
 #include "model/overlap.h"
+#include "service/common_pages.h"
 #include "service/indexer/answers.h"
 #include "service/indexer/bodies.h"
 #include "service/media_type.h"
@@ -124,27 +124,10 @@ struct IndexerService::Impl {
       reasons.push_back(fmt::format("{} of {} initial workers are registered",
                                     snapshot->workers.size(), options.min_initial_workers));
     }
-    if (options.ready_requires_exact) {
-      const bool any =
-          std::any_of(snapshot->workers.begin(), snapshot->workers.end(), [](const auto& worker) {
-            return std::any_of(worker->ranks.begin(), worker->ranks.end(), [](const auto& entry) {
-              return entry.health->status().state == RankState::kExact;
-            });
-          });
-      if (!any) reasons.emplace_back("no rank is in state exact");
+    if (options.ready_requires_exact && !HasExactRank(*snapshot)) {
+      reasons.emplace_back("no rank is in state exact");
     }
-    std::string out;
-    JsonWriter json(out);
-    json.BeginObject();
-    json.Field("ready", reasons.empty());
-    json.Field("workers", snapshot->workers.size());
-    json.Key("reasons");
-    json.BeginArray();
-    for (const std::string& reason : reasons)
-      json.Value(reason);
-    json.EndArray();
-    json.EndObject();
-    return net::JsonResponse(reasons.empty() ? 200 : 503, std::move(out));
+    return ReadyPage(snapshot->workers.size(), reasons);
   }
 
   // Whole as one object in the reference's shape, or with ?format=ndjson as lines that are sent as
@@ -179,12 +162,7 @@ struct IndexerService::Impl {
     static_cast<void>(co_await exchange.Respond(std::move(response)));
   }
 
-  HttpResponse Metrics() {
-    HttpResponse response;
-    response.headers.Set("Content-Type", metrics::kTextContentType);
-    registry.WriteText(response.body);
-    return response;
-  }
+  HttpResponse Metrics() { return MetricsPage(registry); }
 
   // --- parts ------------------------------------------------------------------------------------
 

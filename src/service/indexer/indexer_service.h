@@ -14,15 +14,16 @@ namespace kvr::service {
 
 // Translates between HTTP and SourceRegistry; every I/O thread may run its handlers.
 //
-//   POST /register                follow one (instance, dp_rank)   201, 200 unchanged, 400, 409,
-//   422 POST /unregister              stop following                   200, 404 GET  /workers who
-//   is followed, and how well    200 GET  /workers/{id}/rejected   what no index took 200, 400, 404
-//   POST /query                   token ids → tokens held          200, 404, 413, 422
-//   POST /query_by_hash           block hashes → the same          200, 400, 404
-//   GET  /dump                    all blocks as Stored events      200
-//   GET  /health                  the process is alive             200
-//   GET  /ready                   fit to answer                    200, 503 with reasons
-//   GET  /metrics                 Prometheus text                  200
+// * POST /register: follow one (instance, dp_rank); 201, 200 unchanged, 400, 409, 422
+// * POST /unregister: stop following; 200, 404
+// * GET /workers: who is followed, and how well; 200
+// * GET /workers/{id}/rejected: what no index took; 200, 400, 404
+// * POST /query: token ids → tokens held; 200, 404, 413, 422
+// * POST /query_by_hash: block hashes → the same; 200, 400, 404
+// * GET /dump: all blocks as Stored events; 200
+// * GET /health: the process is alive; 200
+// * GET /ready: fit to answer; 200, 503 with reasons
+// * GET /metrics: Prometheus text; 200
 class IndexerService {
  public:
   struct Options {
