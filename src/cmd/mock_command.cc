@@ -67,13 +67,13 @@ std::string EventsOf(const sim::MockServer& server, std::size_t rank) {
 
 void AnnounceEngine(const sim::MockServer& server) {
   const std::string& name = server.options().name;
-  AnnounceListener(name + " http", server.address_port());
+  AnnounceListener(name + "-http", server.address_port());
   const sim::MockEngine& engine = server.engine();
   for (std::size_t rank = 0; rank < engine.event_endpoints().size(); ++rank) {
     const std::string suffix = rank == 0 ? "" : fmt::format("-{}", rank);
-    AnnounceListener(fmt::format("{} events{}", name, suffix), EventsOf(server, rank));
+    AnnounceEndpoint(fmt::format("{}-events{}", name, suffix), EventsOf(server, rank));
     if (engine.replay_endpoints()[rank].empty()) continue;
-    AnnounceListener(fmt::format("{} replay{}", name, suffix), engine.replay_endpoints()[rank]);
+    AnnounceEndpoint(fmt::format("{}-replay{}", name, suffix), engine.replay_endpoints()[rank]);
   }
 }
 

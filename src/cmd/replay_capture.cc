@@ -93,9 +93,9 @@ Result<std::vector<Source>> BindAll(const ReplayCaptureArgs& args) {
     options.replay_messages_max = args.replay_messages_max;
     if (args.layout) options.layout = *args.layout;
     KVR_TRY(auto publisher, net::EventPublisher::Create(options));
-    AnnounceListener(fmt::format("capture-{} events", i), publisher->endpoint());
+    AnnounceEndpoint(fmt::format("capture-{}-events", i), publisher->endpoint());
     if (args.replay) {
-      AnnounceListener(fmt::format("capture-{} replay", i), publisher->replay_endpoint());
+      AnnounceEndpoint(fmt::format("capture-{}-replay", i), publisher->replay_endpoint());
     }
     sources.push_back({topics[i], std::move(publisher)});
   }

@@ -33,6 +33,12 @@ void AnnounceListener(std::string_view what, std::string_view address_port) {
   std::fflush(stdout);
 }
 
+void AnnounceEndpoint(std::string_view what, std::string_view endpoint) {
+  const std::size_t scheme = endpoint.find("://");
+  KVR_CHECK(scheme != std::string_view::npos);
+  AnnounceListener(what, endpoint.substr(scheme + 3));
+}
+
 StopSignals::StopSignals() {
   SetDisposition(SIGPIPE, SIG_IGN);
   // A process started in the background may inherit that they are ignored; an ignored signal is

@@ -8,8 +8,10 @@
 namespace kvr::cmd {
 
 // Prints "listening WHAT ADDRESS:PORT" on stdout and flushes, so that whoever started the process
-// can wait for the line and read the port. Call it once the listener accepts.
+// can wait for the line and read the port. Call it once the listener accepts. `what` is one word.
 void AnnounceListener(std::string_view what, std::string_view address_port);
+// The same of "SCHEME://ADDRESS:PORT".
+void AnnounceEndpoint(std::string_view what, std::string_view endpoint);
 
 // SIGTERM and SIGINT as something to wait for. Construct it in main's thread before any other
 // thread starts: threads inherit that the two are blocked. SIGPIPE is ignored from then on.

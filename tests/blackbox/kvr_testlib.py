@@ -44,7 +44,7 @@ def settle(read, want, seconds=DEADLINE):
 
 
 class Process:
-    """A kvroute process. `listening NAME ADDRESS` lines end up in `addresses`."""
+    """A kvroute process. `listening WHAT ADDRESS:PORT` lines end up in `addresses`."""
 
     def __init__(self, words, listeners=1, env=None):
         self.log_file = tempfile.TemporaryFile(mode="w+")
@@ -60,7 +60,7 @@ class Process:
             if line is None:
                 self.close()
                 raise AssertionError(f"{words} ended before it listened: {self.final_log}")
-            match = re.fullmatch(r"listening (.+) (\S+)", line)
+            match = re.fullmatch(r"listening (\S+) (\S+:\d+)", line)
             if match:
                 self.addresses[match[1]] = match[2]
 

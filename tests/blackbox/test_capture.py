@@ -62,8 +62,8 @@ class CaptureTest(unittest.TestCase):
         player = self.start(Process(["mock", "--replay-capture", self.path, *words], listeners))
         indexer = self.start(Indexer())
         for i in range(sources):
-            events = player.addresses[f"capture-{i} events"]
-            ring = player.addresses.get(f"capture-{i} replay")
+            events = "tcp://" + player.addresses[f"capture-{i}-events"]
+            ring = "tcp://" + player.addresses[f"capture-{i}-replay"] if replay else None
             self.assertEqual(indexer.register(i + 1, events, replay=ring).status, 201)
         return player, indexer
 

@@ -16,11 +16,11 @@ using ::testing::StartsWith;
 TEST(KvrouteMock, SaysWhereEachEngineListensAndEndsOnASignal) {
   Process mock({"mock", "--engines", "2", "--dp-size", "2"});
   for (const std::string name : {"mock-engine-0", "mock-engine-1"}) {
-    EXPECT_THAT(mock.WaitForListener(name + " http"), StartsWith("127.0.0.1:")) << mock.err();
-    EXPECT_THAT(mock.WaitForListener(name + " events"), StartsWith("tcp://127.0.0.1:"));
-    EXPECT_THAT(mock.WaitForListener(name + " replay"), StartsWith("tcp://127.0.0.1:"));
-    EXPECT_THAT(mock.WaitForListener(name + " events-1"), StartsWith("tcp://127.0.0.1:"));
-    EXPECT_THAT(mock.WaitForListener(name + " replay-1"), StartsWith("tcp://127.0.0.1:"));
+    EXPECT_THAT(mock.WaitForListener(name + "-http"), StartsWith("127.0.0.1:")) << mock.err();
+    EXPECT_THAT(mock.WaitForListener(name + "-events"), StartsWith("127.0.0.1:"));
+    EXPECT_THAT(mock.WaitForListener(name + "-replay"), StartsWith("127.0.0.1:"));
+    EXPECT_THAT(mock.WaitForListener(name + "-events-1"), StartsWith("127.0.0.1:"));
+    EXPECT_THAT(mock.WaitForListener(name + "-replay-1"), StartsWith("127.0.0.1:"));
   }
   mock.Signal(SIGTERM);
   EXPECT_EQ(mock.Wait().exit_code, 0);
