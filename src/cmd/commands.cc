@@ -5,6 +5,7 @@
 #include "cmd/hash_command.h"
 #include "cmd/indexer_command.h"
 #include "cmd/mock_command.h"
+#include "cmd/options_command.h"
 #include "cmd/replay_command.h"
 
 namespace kvr::cmd {
@@ -12,7 +13,7 @@ namespace kvr::cmd {
 const std::vector<const Command*>& Commands() {
   static const std::vector<const Command*> commands = {
       &kGatewayCommand, &kIndexerCommand, &kMockCommand, &kReplayCommand,
-      &kDecodeCommand,  &kCaptureCommand, &kHashCommand,
+      &kDecodeCommand,  &kCaptureCommand, &kHashCommand, &kOptionsCommand,
   };
   return commands;
 }

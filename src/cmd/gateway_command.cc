@@ -1,11 +1,9 @@
 #include "cmd/gateway_command.h"
 
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 
@@ -37,11 +35,6 @@ namespace {
 constexpr std::string_view kName = "kvroute gateway";
 constexpr Nanos kSweepInterval = std::chrono::seconds(5);
 
-std::uint64_t RandomSeed() {
-  std::random_device device;
-  return (std::uint64_t{device()} << 32) | device();
-}
-
 net::Task<void> SweepUntilCancelled(routing::Router& router) {
   for (;;) {
     const bool slept = co_await net::Sleep(kSweepInterval);
@@ -55,16 +48,16 @@ class Node {
  public:
   explicit Node(const GatewayConfig& config)
       : config_(config),
-        runtime_({config.io_threads, "io"}),
-        direct_(net::MakeZmqTransport({})),
-        transport_(ingest::MakePollTransport(*direct_, runtime_, config.poll)),
-        indexes_(config.index),
-        ingest_(*transport_, clock_, registry_, config.ingest),
+        runtime_({config.server.io_threads, "io"}),
+        direct_(net::MakeZmqTransport(config.server.zmq)),
+        transport_(ingest::MakePollTransport(*direct_, runtime_, config.server.poll)),
+        indexes_(config.server.index),
+        ingest_(*transport_, clock_, registry_, config.server.ingest),
         router_(catalog_, indexes_, clock_, registry_, config.router),
         client_(runtime_, config.client),
         gateway_({router_, catalog_, indexes_, client_, clock_, registry_}, config.gateway,
                  config.tokens, RandomSeed()),
-        server_(runtime_, registry_, config.server) {}
+        server_(runtime_, registry_, config.server.http) {}
   ~Node() { Stop(); }
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -83,7 +76,7 @@ class Node {
 
   // Idempotent.
   void Stop() {
-    server_.Stop(config_.drain);
+    server_.Stop(config_.server.drain);
     ingest_.Stop();
     runtime_.Stop();
   }
@@ -136,7 +129,7 @@ std::optional<int> ReadConfig(const std::vector<std::string>& words, GatewayConf
   if (config.workers.empty()) {
     return UsageError(kName, "no workers; list them in --config or give --worker");
   }
-  SetLogLevel(config.log_level);
+  SetLogLevel(config.server.log_level);
   KVR_INFO("configuration {}", table.EffectiveJson());
   return std::nullopt;
 }
@@ -144,9 +137,6 @@ std::optional<int> ReadConfig(const std::vector<std::string>& words, GatewayConf
 int Run(const std::vector<std::string>& words) {
   GatewayConfig config;
   if (const auto code = ReadConfig(words, config)) return *code;
-  config.index.hash_seed = RandomSeed();
-  config.tokens.cache.hash_seed = RandomSeed();
-
   StopSignals signals;
   Node node(config);
   if (const auto started = node.Start(); !started) {

@@ -17,28 +17,6 @@ Nanos LongestSilence(const net::HttpClient::Options& client) {
   return std::min(client.connect_timeout, kYear) + 2 * std::min(client.read_timeout, kYear);
 }
 
-void BindServer(GatewayConfig& config, config::OptionTable& table) {
-  net::HttpServer::Options& server = config.server;
-  table.Bind("server", "address", &server.address, "Address to bind").Flag("--address");
-  table.Bind("server", "port", &server.port, "TCP port; 0 picks a free one").Flag("-p,--port");
-  table.Bind("server", "io_threads", &config.io_threads, "Threads that move bytes", std::size_t{1},
-             std::size_t{256});
-  table.Bind("server", "connections_max", &server.connections_max, "Client connections",
-             std::size_t{1});
-  table.Bind("server", "bodies_bytes_max", &server.bodies_bytes_max,
-             "Memory of all request bodies together; beyond it 503", std::size_t{1});
-  table.Bind("server", "header_timeout_ms", &server.header_timeout,
-             "For the head of a request to be complete", Millis{1});
-  table.Bind("server", "body_timeout_ms", &server.body_timeout,
-             "For the body of a request to be complete", Millis{1});
-  table.Bind("server", "idle_timeout_ms", &server.idle_timeout,
-             "Between the requests of a connection", Millis{1});
-  table.Bind("server", "write_timeout_ms", &server.write_timeout,
-             "A client that takes nothing for so long is dropped", Millis{1});
-  table.Bind("server", "drain_ms", &config.drain,
-             "For requests under way when the process is told to end");
-}
-
 void BindClient(GatewayConfig& config, config::OptionTable& table) {
   net::HttpClient::Options& client = config.client;
   table.Bind("engine", "connect_timeout_ms", &client.connect_timeout, "To reach an engine",
@@ -112,51 +90,19 @@ void BindRouting(GatewayConfig& config, config::OptionTable& table) {
   table.Bind("cost", "temperature", &cost.temperature, "0: always the cheapest", 0.0);
 }
 
-void BindIngest(GatewayConfig& config, config::OptionTable& table) {
-  table.Bind("ingest", "threads", &config.ingest.threads, "Threads that follow event streams",
-             std::size_t{1}, std::size_t{256});
-  table.Bind("ingest", "reference_metrics", &config.ingest.reference_metrics,
-             "Show the reference's metric names beside our own");
-  table
-      .Bind(
-          "identity", "unmapped_keys", &config.ingest.unmapped_keys,
-          "Keys of a block that have no name here: fold them into its identity, so that nobody "
-          "else matches it, or ignore them",
-          {{"fold", placement::UnmappedKeys::kFold}, {"ignore", placement::UnmappedKeys::kIgnore}})
-      .Flag("--unmapped-keys");
-  table.Bind("ingest", "poll_interval_ms", &config.poll.interval,
-             "Between two requests to an engine that is asked for its events", Millis{1});
-  table
-      .Bind("ingest", "keep_rejected_bytes", &config.ingest.rejected_bytes_kept,
-            "Of each undecodable event this many first bytes are shown by /workers/{id}/rejected; "
-            "they may hold tokens and cache salts",
-            std::size_t{0}, fleet::RejectedEvent::kBytesMax)
-      .Flag("--keep-rejected-bytes");
-  table.Bind("index", "blocks_max", &config.index.blocks_max, "Distinct blocks of a model");
-}
-
 }  // namespace
 
 GatewayConfig::GatewayConfig() {
-  server.port = 8080;
-  server.name = "gateway";
+  tokens.cache.hash_seed = RandomSeed();
 }
 
 void GatewayConfig::Bind(config::OptionTable& table) {
-  BindServer(*this, table);
+  server.Bind(table);
   BindClient(*this, table);
   BindGateway(*this, table);
   BindTokens(*this, table);
   BindRouting(*this, table);
-  BindIngest(*this, table);
-  table.Bind("log", "level", &log_level, "Least severe lines written",
-             {{"trace", LogLevel::kTrace},
-              {"debug", LogLevel::kDebug},
-              {"info", LogLevel::kInfo},
-              {"warn", LogLevel::kWarn},
-              {"error", LogLevel::kError},
-              {"off", LogLevel::kOff}});
-  table.AddSubtree("workers", "The engines; see `kvroute gateway --help`");
+  table.AddSubtree("workers", "The engines, in the file only; --worker is the flag");
 }
 
 Result<void> GatewayConfig::Finish() {
@@ -173,8 +119,7 @@ Result<void> GatewayConfig::Finish() {
   router.load.expiry = std::max(router.load.expiry, LongestSilence(client));
   KVR_TRY_VOID(router.Validate());
   KVR_TRY_VOID(gateway.Validate());
-  KVR_TRY_VOID(ingest.Validate());
-  return index.Validate();
+  return server.Validate();
 }
 
 }  // namespace kvr::cmd

@@ -1,20 +1,12 @@
 // Everything `kvroute gateway` can be told.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <string>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/result.h"
+#include "cmd/server_config.h"
 #include "cmd/worker_config.h"
-#include "index/options.h"
-#include "ingest/ingest.h"
-#include "ingest/poll_transport.h"
 #include "net/http_client.h"
-#include "net/http_server.h"
 #include "routing/router.h"
 #include "service/gateway/gateway_options.h"
 #include "tokens/token_provider.h"
@@ -28,17 +20,11 @@ namespace kvr::cmd {
 struct GatewayConfig {
   GatewayConfig();
 
-  net::HttpServer::Options server;
-  std::size_t io_threads = 2;
-  Millis drain{30'000};  // for requests under way at SIGTERM
+  ServerConfig server{"gateway", 8080};
   net::HttpClient::Options client;
   routing::RouterOptions router;
   service::GatewayOptions gateway;
   tokens::TokenProvider::Options tokens;
-  ingest::Ingest::Options ingest;
-  ingest::PollOptions poll;
-  index::IndexOptions index;
-  LogLevel log_level = LogLevel::kInfo;
   std::vector<WorkerConfig> workers;
 
   // One option a field, but the workers, which are the subtree `workers`.

@@ -33,13 +33,13 @@ TEST(GatewayConfig, BookingsOutlastTheSilenceThatEnginesAreGranted) {
 
 TEST(GatewayConfig, KeysWithoutANameAreFoldedUnlessToldOtherwise) {
   GatewayConfig config;
-  EXPECT_EQ(config.ingest.unmapped_keys, placement::UnmappedKeys::kFold);
+  EXPECT_EQ(config.server.ingest.unmapped_keys, placement::UnmappedKeys::kFold);
   config::OptionTable table;
   config.Bind(table);
   ASSERT_TRUE(table.LoadYaml("identity: {unmapped_keys: ignore}", "test"));
-  EXPECT_EQ(config.ingest.unmapped_keys, placement::UnmappedKeys::kIgnore);
+  EXPECT_EQ(config.server.ingest.unmapped_keys, placement::UnmappedKeys::kIgnore);
   ASSERT_TRUE(table.LoadEnvironment({{"KVR_IDENTITY_UNMAPPED_KEYS", "fold"}}));
-  EXPECT_EQ(config.ingest.unmapped_keys, placement::UnmappedKeys::kFold);
+  EXPECT_EQ(config.server.ingest.unmapped_keys, placement::UnmappedKeys::kFold);
   EXPECT_FALSE(table.LoadYaml("identity: {unmapped_keys: drop}", "test"));
 }
 

@@ -1,13 +1,13 @@
 #include "cmd/worker_config.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "net/event_endpoint.h"
 #include "net/http.h"
 
@@ -22,12 +22,9 @@ constexpr std::uint32_t kRanksMax = 4'096;
 std::optional<std::string> WithRank(const std::string& endpoint, std::uint32_t rank) {
   const std::size_t colon = endpoint.rfind(':');
   if (colon == std::string::npos) return std::nullopt;
-  std::uint64_t port = 0;
-  const char* first = endpoint.data() + colon + 1;
-  const char* last = endpoint.data() + endpoint.size();
-  const auto [end, error] = std::from_chars(first, last, port);
-  if (error != std::errc() || end != last || port + rank > 65'535) return std::nullopt;
-  return endpoint.substr(0, colon + 1) + std::to_string(port + rank);
+  const auto port = ParseNumber<std::uint64_t>(std::string_view(endpoint).substr(colon + 1));
+  if (!port || *port + rank > 65'535) return std::nullopt;
+  return endpoint.substr(0, colon + 1) + std::to_string(*port + rank);
 }
 
 // One endpoint a rank, in the order of the ranks; fewer than ranks when the stream is shared.
@@ -122,10 +119,7 @@ Result<Node> ParseFlag(std::string_view text) {
   Node map;
   map.kind = Node::Kind::kMap;
   map.where = "--worker";
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::size_t comma = std::min(rest.find(','), rest.size());
-    const std::string_view pair = rest.substr(0, comma);
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  for (const std::string_view pair : Split(text, ',')) {
     const std::size_t equals = pair.find('=');
     if (equals == std::string_view::npos) {
       return Fail(ErrorCode::kInvalidArgument,
@@ -145,12 +139,10 @@ Result<Node> ParseFlag(std::string_view text) {
     if (value.text.find('+') != std::string::npos && !net::IsPolled(value.text)) {
       Node list = value;
       list.kind = Node::Kind::kList;
-      for (std::string_view items = value.text; !items.empty();) {
-        const std::size_t plus = std::min(items.find('+'), items.size());
+      for (const std::string_view item_text : Split(value.text, '+')) {
         Node item = value;
-        item.text = items.substr(0, plus);
+        item.text = item_text;
         list.items.push_back(std::move(item));
-        items.remove_prefix(std::min(plus + 1, items.size()));
       }
       value = std::move(list);
     }
@@ -160,6 +152,28 @@ Result<Node> ParseFlag(std::string_view text) {
 }
 
 }  // namespace
+
+const std::string_view kWorkersExample =
+    R"(workers:
+  - id: 1
+    url: http://10.0.0.1:8000
+    model: llama                     # as clients name it
+    block_size: 16                   # tokens, as the engine was started
+    routing_group: default           # engines of one model apart, default `default`
+    dp_size: 2                       # data-parallel ranks, default 1
+    dp_start: 0                      # the first one, default 0
+    events: tcp://10.0.0.1:5557      # rank r on port 5557 + r; or a list, one a rank or one
+                                     # of all; or trtllm+http://10.0.0.1:8000, which is asked
+    replay: tcp://10.0.0.1:5657      # the same; without it what is lost stays lost
+    topic: kv                        # only messages whose topic starts so, default all
+    engine: sglang                   # vllm, sglang, trtllm: how digests become numbers
+    media: lenient                   # take the tier names of more producers, default strict
+    adapters: [sql, poems]           # LoRA adapters, default none
+    max_num_batched_tokens: 8192     # tokens of one pass; default not known
+    total_kv_blocks: 4000            # of one rank; default not known
+    eagle: false                     # speculative decoding with EAGLE, default false
+  - {id: 2, url: "http://10.0.0.2:8000", model: llama, block_size: 16}
+)";
 
 Result<WorkerConfig> ReadWorker(const Node& node) {
   WorkerConfig worker;

@@ -17,28 +17,11 @@ struct WorkerConfig {
   std::vector<std::string> adapters;  // LoRA adapters this worker serves
 };
 
-// One entry of `workers:`:
-//
-//   - id: 1
-//     url: http://10.0.0.1:8000
-//     model: llama
-//     block_size: 16
-//     routing_group: default           # these and the following may be left out
-//     dp_size: 2
-//     dp_start: 0
-//     events: tcp://10.0.0.1:5557      # rank r on port 5557 + r; or a list, one a rank
-//     replay: tcp://10.0.0.1:5657      # the same
-//                                      # or trtllm+http://10.0.0.1:8000, which is asked for the
-//                                      # events of all ranks
-//     topic: kv
-//     engine: sglang                   # vllm, sglang, trtllm: how digests become numbers
-//     media: lenient                   # accept the tier names of more producers
-//     adapters: [sql, poems]
-//     max_num_batched_tokens: 8192
-//     total_kv_blocks: 4000
-//     eagle: false
-//
-// A list with one endpoint for several ranks means that they share the stream. Errors say where.
+// A `workers:` list whose first entry has every key, with what each means.
+extern const std::string_view kWorkersExample;
+
+// One entry of `workers:`, as in the example. A list with one endpoint for several ranks means that
+// they share the stream. Errors say where.
 Result<WorkerConfig> ReadWorker(const config::Node& node);
 
 // All entries of a list; a null node has none.

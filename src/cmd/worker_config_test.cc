@@ -18,6 +18,13 @@ Result<std::vector<WorkerConfig>> ReadYaml(const std::string& yaml) {
   return ReadWorkers(root.Find("workers"));
 }
 
+TEST(ReadWorkers, TheExampleOfTheReferencePageIsRead) {
+  const auto workers = ReadYaml(std::string(kWorkersExample));
+  ASSERT_TRUE(workers) << workers.error().message;
+  ASSERT_EQ(workers->size(), 2u);
+  EXPECT_THAT(workers->front().adapters, ElementsAre("sql", "poems"));
+}
+
 TEST(ReadWorkers, TheWholeOfOne) {
   const auto workers = ReadYaml(R"(
 workers:

@@ -1,12 +1,12 @@
 #include "config/node.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "config/nearest.h"
 
 namespace kvr::config {
@@ -35,19 +35,14 @@ tl::unexpected<Error> FailMust(const Node& node, std::string_view what) {
 }
 
 template <typename Number>
-std::optional<Number> ParseNumber(const Node& node) {
+std::optional<Number> NumberIn(const Node& node) {
   if (node.kind != Node::Kind::kScalar || node.quoted) return std::nullopt;
-  const char* first = node.text.data();
-  const char* last = first + node.text.size();
-  Number value{};
-  const auto [end, error] = std::from_chars(first, last, value);
-  if (error != std::errc() || end != last) return std::nullopt;
-  return value;
+  return ParseNumber<Number>(node.text);
 }
 
 template <typename Integer>
 Result<Integer> AsInteger(const Node& node, Integer min, Integer max) {
-  const auto value = ParseNumber<Integer>(node);
+  const auto value = NumberIn<Integer>(node);
   if (value && min <= *value && *value <= max) return *value;
   std::string what = "a whole number";
   if (max != std::numeric_limits<Integer>::max()) {
@@ -91,7 +86,7 @@ Result<std::uint64_t> AsUnsigned(const Node& node, std::uint64_t min, std::uint6
 }
 
 Result<double> AsDouble(const Node& node, double min, double max) {
-  const auto value = ParseNumber<double>(node);
+  const auto value = NumberIn<double>(node);
   if (value && std::isfinite(*value) && min <= *value && *value <= max) return *value;
   std::string what = "a number";
   if (max != std::numeric_limits<double>::max()) {

@@ -9,8 +9,6 @@
 namespace kvr::config {
 namespace {
 
-constexpr std::string_view kRedacted = "\"[REDACTED]\"";
-
 // A bar would end the cell.
 std::string Cell(std::string_view text) {
   std::string out;
@@ -32,7 +30,7 @@ std::string OptionTable::Markdown() const {
     if (!option->unit_.empty()) values += ", in " + option->unit_;
     out += fmt::format("| `{}` | `{}` | `{}` | {} | `{}` | {} |\n", option->path_,
                        Cell(option->flag_), option->environment_, Cell(values),
-                       Cell(option->secret_ ? kRedacted : option->default_), Cell(option->help_));
+                       Cell(option->default_), Cell(option->help_));
   }
   for (const auto& subtree : subtrees_)
     out += fmt::format("| `{}` | | | list or map | | {} |\n", subtree.key, Cell(subtree.help));
@@ -48,7 +46,7 @@ std::string OptionTable::EffectiveJson() const {
       const std::string path = prefix.empty() ? child : fmt::format("{}.{}", prefix, child);
       if (const Option* option = FindPath(path)) {
         json.Key(child);
-        json.Raw(option->secret_ ? std::string(kRedacted) : option->json_());
+        json.Raw(option->json_());
       } else if (!ChildrenOf(path).empty()) {
         json.Key(child);
         self(self, path);

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/json_writer.h"
+#include "base/text.h"
 #include "config/nearest.h"
 #include "config/yaml.h"
 
@@ -64,14 +65,12 @@ Node List(std::string_view where, std::string_view path, const std::vector<std::
   return node;
 }
 
-std::vector<std::string> SplitAtCommas(std::string_view text) {
-  std::vector<std::string> out;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(','), text.size());
-    if (end > 0) out.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
+std::vector<std::string> ListItems(std::string_view text) {
+  std::vector<std::string> items;
+  for (const std::string_view item : Split(text, ',')) {
+    if (!item.empty()) items.emplace_back(item);
   }
-  return out;
+  return items;
 }
 
 template <typename T>
@@ -102,6 +101,13 @@ std::string RangeText(std::uint64_t min, std::uint64_t max) {
   return fmt::format("{} to {}", min, max);
 }
 
+std::string AtLeastText(std::int64_t min) {
+  return fmt::format("at least {}", min);
+}
+std::string AtLeastText(std::uint64_t min) {
+  return fmt::format("at least {}", min);
+}
+
 std::string NamesText(std::span<const std::string_view> names) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -118,13 +124,8 @@ Option& Option::Flag(std::string flag) {
   return *this;
 }
 
-Option& Option::Check(std::function<Result<void>()> check) {
-  check_ = std::move(check);
-  return *this;
-}
-
-Option& Option::Secret() {
-  secret_ = true;
+Option& Option::Was(std::string path) {
+  was_.push_back(std::move(path));
   return *this;
 }
 
@@ -214,7 +215,9 @@ Option& OptionTable::Bind(std::string section, std::string key, Millis* field, s
                           Millis min, Millis max) {
   return Add(
              std::move(section), std::move(key), std::move(help),
-             internal::RangeText(std::int64_t{min.count()}, std::int64_t{max.count()}),
+             max == Millis::max()
+                 ? internal::AtLeastText(std::int64_t{min.count()})
+                 : internal::RangeText(std::int64_t{min.count()}, std::int64_t{max.count()}),
              [field, min, max](const Node& node) -> Result<void> {
                KVR_TRY(*field, AsMillis(node, min, max));
                return {};
@@ -249,21 +252,33 @@ void OptionTable::AddFlags(CLI::App& app) {
     flag->allow_extra_args(false);
     if (!option->is_list_) flag->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   }
+  AddFormerFlags(app);
 }
 
-Result<void> OptionTable::Set(Option& option, const Node& node) {
-  KVR_TRY_VOID(option.read_(node));
-  if (option.check_) {
-    if (const auto checked = option.check_(); !checked)
-      return FailAt(node, checked.error().message);
+void OptionTable::AddFormerFlags(CLI::App& app) const {
+  for (const auto& option : options_) {
+    for (const std::string& path : option->was_) {
+      const std::string former = FlagName(path);
+      if (app.get_option_no_throw(former) != nullptr) continue;  // still is, or is again, a flag
+      const std::string message =
+          fmt::format("{} is now {}", former, fmt::join(Split(option->flag_, ','), " or "));
+      app.add_flag_callback(former, [message] { throw CLI::ParseError(message, 2); })->group("");
+    }
   }
-  return {};
 }
 
 Option* OptionTable::FindPath(std::string_view path) const {
   const auto found = std::find_if(options_.begin(), options_.end(),
                                   [path](const auto& option) { return option->path_ == path; });
   return found == options_.end() ? nullptr : found->get();
+}
+
+const Option* OptionTable::FindFormer(std::string_view path) const {
+  for (const auto& option : options_) {
+    if (std::find(option->was_.begin(), option->was_.end(), path) != option->was_.end())
+      return option.get();
+  }
+  return nullptr;
 }
 
 std::vector<std::string> OptionTable::ChildrenOf(std::string_view prefix) const {
@@ -290,11 +305,15 @@ Result<void> OptionTable::LoadMap(const Node& map, std::string_view prefix) {
   for (const Field& field : map.fields) {
     const std::string path = Join(prefix, field.key);
     if (std::find(known.begin(), known.end(), field.key) == known.end()) {
+      if (const Option* option = FindFormer(path)) {
+        return Fail(ErrorCode::kUnprocessable,
+                    fmt::format("{}: `{}` is now `{}`", field.where, path, option->path_));
+      }
       return Fail(ErrorCode::kUnprocessable, fmt::format("{}: unknown key `{}`; {}", field.where,
                                                          path, Suggest(field.key, known)));
     }
     if (Option* option = FindPath(path)) {
-      KVR_TRY_VOID(Set(*option, field.value));
+      KVR_TRY_VOID(option->read_(field.value));
     } else if (!ChildrenOf(path).empty()) {
       KVR_TRY_VOID(LoadMap(field.value, path));
     }
@@ -326,15 +345,21 @@ Result<void> OptionTable::LoadEnvironment(const Environment& environment) {
                      [&name = name](const auto& option) { return option->environment_ == name; });
     if (found == options_.end()) {
       std::vector<std::string> known;
-      for (const auto& option : options_)
+      for (const auto& option : options_) {
         known.push_back(option->environment_);
+        for (const std::string& former : option->was_) {
+          if (EnvironmentName(former) != name) continue;
+          return Fail(ErrorCode::kUnprocessable,
+                      fmt::format("{} is now {}", name, option->environment_));
+        }
+      }
       return Fail(ErrorCode::kUnprocessable,
                   fmt::format("unknown environment variable {}; {}", name, Suggest(name, known)));
     }
     Option& option = **found;
-    const Node node = option.is_list_ ? List(name, option.path_, SplitAtCommas(value))
+    const Node node = option.is_list_ ? List(name, option.path_, ListItems(value))
                                       : Scalar(name, option.path_, value);
-    KVR_TRY_VOID(Set(option, node));
+    KVR_TRY_VOID(option.read_(node));
   }
   return {};
 }
@@ -345,7 +370,7 @@ Result<void> OptionTable::LoadFlags() {
     const std::string name = LongFlag(option->flag_);
     const Node node = option->is_list_ ? List(name, option->path_, option->flag_values_)
                                        : Scalar(name, option->path_, option->flag_values_.back());
-    KVR_TRY_VOID(Set(*option, node));
+    KVR_TRY_VOID(option->read_(node));
   }
   return {};
 }
@@ -356,7 +381,8 @@ void OptionTable::CheckUnique() const {
     KVR_CHECK(seen.insert(option->path_).second);
     KVR_CHECK(FindPath(option->section_) == nullptr);
     KVR_CHECK(seen.insert(option->environment_).second);
-    KVR_CHECK(seen.insert(LongFlag(option->flag_)).second);
+    for (const std::string_view flag : Split(option->flag_, ','))
+      KVR_CHECK(seen.emplace(flag).second);
   }
   for (const auto& subtree : subtrees_)
     KVR_CHECK(seen.insert(subtree.key).second);

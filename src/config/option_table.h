@@ -27,12 +27,11 @@ namespace kvr::config {
 class Option {
  public:
   Option& Unit(std::string unit);
-  // Instead of --SECTION-KEY, for example "--port" or "-p,--port".
+  // Instead of --SECTION-KEY, for example "--port" or "-p,--port". Errors call it by the last one.
   Option& Flag(std::string flag);
-  // Runs after each value that was set; its message follows "WHERE: PATH ".
-  Option& Check(std::function<Result<void>()> check);
-  // Never printed: the effective configuration and the reference page show [REDACTED].
-  Option& Secret();
+  // A path that the option had before. Whoever still uses it, in the file, the environment or as
+  // the flag made of it, is told the present one.
+  Option& Was(std::string path);
 
  private:
   friend class OptionTable;
@@ -46,13 +45,12 @@ class Option {
   std::string unit_;
   std::string help_;
   std::string default_;  // as JSON
-  bool secret_ = false;
   bool is_bool_ = false;
   bool is_list_ = false;
   std::vector<std::string> flag_values_;  // as given on the command line
   std::function<Result<void>(const Node&)> read_;
   std::function<std::string()> json_;
-  std::function<Result<void>()> check_;
+  std::vector<std::string> was_;
 };
 
 // Bind every field first, then AddFlags() and parse the command line, then Load(). Fields keep
@@ -107,8 +105,7 @@ class OptionTable {
 
   // All options as a Markdown table, one section after the other.
   [[nodiscard]] std::string Markdown() const;
-  // The values in force as one line of JSON, nested as in the file. Without the subtrees: whoever
-  // reads one knows what in it is secret.
+  // The values in force as one line of JSON, nested as in the file, without the subtrees.
   [[nodiscard]] std::string EffectiveJson() const;
 
  private:
@@ -119,8 +116,10 @@ class OptionTable {
 
   Option& Add(std::string section, std::string key, std::string help, std::string type,
               std::function<Result<void>(const Node&)> read, std::function<std::string()> json);
-  static Result<void> Set(Option& option, const Node& node);
   [[nodiscard]] Option* FindPath(std::string_view path) const;
+  // By a path that it had before; nullptr when there is none.
+  [[nodiscard]] const Option* FindFormer(std::string_view path) const;
+  void AddFormerFlags(CLI::App& app) const;
   [[nodiscard]] std::vector<std::string> ChildrenOf(std::string_view prefix) const;
   Result<void> LoadMap(const Node& map, std::string_view prefix);
   void CheckUnique() const;
@@ -141,6 +140,8 @@ std::string Json(std::uint64_t value);
 std::string Json(std::string_view value);
 std::string RangeText(std::int64_t min, std::int64_t max);
 std::string RangeText(std::uint64_t min, std::uint64_t max);
+std::string AtLeastText(std::int64_t min);
+std::string AtLeastText(std::uint64_t min);
 std::string NamesText(std::span<const std::string_view> names);
 
 }  // namespace internal
@@ -149,9 +150,11 @@ template <std::integral T>
 Option& OptionTable::Bind(std::string section, std::string key, T* field, std::string help, T min,
                           T max) {
   using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
+  // A maximum that only the type sets says nothing to people, unless it is a small one.
+  const bool open = sizeof(T) >= sizeof(std::uint32_t) && max == std::numeric_limits<T>::max();
   return Add(
       std::move(section), std::move(key), std::move(help),
-      internal::RangeText(Wide{min}, Wide{max}),
+      open ? internal::AtLeastText(Wide{min}) : internal::RangeText(Wide{min}, Wide{max}),
       [field, min, max](const Node& node) -> Result<void> {
         if constexpr (std::is_signed_v<T>) {
           KVR_TRY(const auto value, AsSigned(node, min, max));

@@ -29,7 +29,7 @@ struct Options {
   Millis timeout{5000};
   std::vector<std::string> models = {"a", "b"};
   Policy policy = Policy::kCost;
-  std::string token = "s3cret";
+  std::string token = "t";
   std::string log_level = "info";
 };
 
@@ -43,7 +43,7 @@ struct Bound {
     table.Bind("server", "port", &options.port, "TCP port; 0 picks a free one").Flag("-p,--port");
     table.Bind("server", "host", &options.host, "Address to bind");
     table.Bind("server", "trace", &options.trace, "Log every request");
-    table.Bind("server", "token", &options.token, "Bearer token").Secret();
+    table.Bind("server", "token", &options.token, "Text to show").Was("token");
     table.Bind("sched", "temperature", &options.temperature, "Softmax temperature", 0.0, 1.0);
     table.Bind("sched", "bias", &options.bias, "Bias | of costs", -5, 5);
     table.Bind("sched", "policy", &options.policy, "How a rank is picked",
@@ -52,11 +52,8 @@ struct Bound {
         .Bind("sched.queue", "max", &options.queue_max, "Waiting requests", std::size_t{1},
               std::size_t{100000})
         .Unit("requests")
-        .Check([this]() -> Result<void> {
-          if (options.queue_max % 10 != 0)
-            return Fail(ErrorCode::kInvalidArgument, "must be a multiple of 10");
-          return {};
-        });
+        .Was("queue")
+        .Was("sched.queue_size");
     table.Bind("sched.queue", "timeout_ms", &options.timeout, "Longest wait", Millis{1},
                Millis{60000});
     table.Bind("", "models", &options.models, "Models to serve");
@@ -134,8 +131,9 @@ TEST(OptionTable, FileErrorsNamePlaceKeyAndCure) {
   EXPECT_EQ(YamlError("- a\n"), "a.yaml:1: must be a map of keys and values");
   EXPECT_EQ(YamlError("sched:\n  policy: costs\n"),
             "a.yaml:2: sched.policy must be one of cost, round_robin, got `costs`");
-  EXPECT_EQ(YamlError("sched:\n  queue:\n    max: 15\n"),
-            "a.yaml:3: sched.queue.max must be a multiple of 10");
+  EXPECT_EQ(YamlError("sched:\n  queue_size: 15\n"),
+            "a.yaml:2: `sched.queue_size` is now `sched.queue.max`");
+  EXPECT_EQ(YamlError("queue: {max: 15}\n"), "a.yaml:1: `queue` is now `sched.queue.max`");
   EXPECT_EQ(YamlError("server:\n  port: 1\n  port: 2\n"),
             "a.yaml:3: duplicate key `port`, first at a.yaml:2; keep one");
   EXPECT_EQ(YamlError("server.port: 1\n").substr(0, 35), "a.yaml:1: unknown key `server.port`");
@@ -177,8 +175,7 @@ TEST(OptionTable, EnvironmentErrorsNameTheVariable) {
             "KVR_SERVER_PORT: server.port must be a whole number of 0 to 65535, got ``");
   EXPECT_EQ(EnvironmentError("KVR_SERVER_TRACE", "1"),
             "KVR_SERVER_TRACE: server.trace must be true or false, got `1`");
-  EXPECT_EQ(EnvironmentError("KVR_SCHED_QUEUE_MAX", "11"),
-            "KVR_SCHED_QUEUE_MAX: sched.queue.max must be a multiple of 10");
+  EXPECT_EQ(EnvironmentError("KVR_TOKEN", "x"), "KVR_TOKEN is now KVR_SERVER_TOKEN");
   EXPECT_THAT(EnvironmentError("KVR_WORKERS", "x"), HasSubstr("unknown environment variable"));
   EXPECT_THAT(EnvironmentError("KVR_", "x"), HasSubstr("unknown environment variable KVR_;"));
 }
@@ -225,6 +222,20 @@ TEST(OptionTable, FlagErrorsNameTheFlag) {
   EXPECT_THROW(static_cast<void>(unknown.Flags({"--prot", "1"})), CLI::ParseError);
 }
 
+TEST(OptionTable, FormerFlagsNameThePresentOnes) {
+  for (const auto& words : {std::vector<std::string>{"--token", "x"},
+                            std::vector<std::string>{"--server-host", "h", "--token"}}) {
+    Bound bound;
+    try {
+      static_cast<void>(bound.Flags(words));
+      ADD_FAILURE() << "accepted";
+    } catch (const CLI::ParseError& error) {
+      EXPECT_STREQ(error.what(), "--token is now --server-token");
+    }
+  }
+  EXPECT_EQ(Bound().app.help().find("--token"), std::string::npos);
+}
+
 TEST(OptionTable, FlagOverEnvironmentOverFileOverDefault) {
   const std::string path = testing::TempDir() + "/kvr_option_table_test.yaml";
   std::ofstream(path) << "server: {port: 1, host: file}\nsched: {bias: 1}\n";
@@ -255,15 +266,14 @@ TEST(OptionTable, AMissingFileIsAnError) {
   EXPECT_EQ(loaded.error().code, ErrorCode::kIo);
 }
 
-TEST(OptionTable, EffectiveJsonIsOneNestedLineWithoutSecrets) {
+TEST(OptionTable, EffectiveJsonIsOneNestedLine) {
   Bound bound;
   ASSERT_TRUE(bound.table.LoadYaml("server: {port: 9}\nmodels: [\"q\\\"\"]\n", "a.yaml"));
-  EXPECT_EQ(
-      bound.table.EffectiveJson(),
-      "{\"server\":{\"port\":9,\"host\":\"127.0.0.1\",\"trace\":false,\"token\":\"[REDACTED]\"},"
-      "\"sched\":{\"temperature\":0.25,\"bias\":-1,\"policy\":\"cost\","
-      "\"queue\":{\"max\":1000,\"timeout_ms\":5000}},"
-      "\"models\":[\"q\\\"\"],\"log_level\":\"info\"}");
+  EXPECT_EQ(bound.table.EffectiveJson(),
+            "{\"server\":{\"port\":9,\"host\":\"127.0.0.1\",\"trace\":false,\"token\":\"t\"},"
+            "\"sched\":{\"temperature\":0.25,\"bias\":-1,\"policy\":\"cost\","
+            "\"queue\":{\"max\":1000,\"timeout_ms\":5000}},"
+            "\"models\":[\"q\\\"\"],\"log_level\":\"info\"}");
 }
 
 TEST(OptionTable, MarkdownHasARowPerOption) {
@@ -273,8 +283,8 @@ TEST(OptionTable, MarkdownHasARowPerOption) {
   for (const std::string_view row :
        {"| `server.port` | `-p,--port` | `KVR_SERVER_PORT` | 0 to 65535 | `8080` | TCP port; 0 "
         "picks a free one |\n",
-        "| `server.token` | `--server-token` | `KVR_SERVER_TOKEN` | text | `\"[REDACTED]\"` | "
-        "Bearer token |\n",
+        "| `server.token` | `--server-token` | `KVR_SERVER_TOKEN` | text | `\"t\"` | "
+        "Text to show |\n",
         "| `sched.bias` | `--sched-bias` | `KVR_SCHED_BIAS` | -5 to 5 | `-1` | Bias \\| of costs "
         "|\n",
         "| `sched.queue.max` | `--sched-queue-max` | `KVR_SCHED_QUEUE_MAX` | 1 to 100000, in "

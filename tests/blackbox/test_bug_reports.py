@@ -455,7 +455,7 @@ class Tiers(IndexerTest):
 
 
 class Recovery(IndexerTest):
-    words = ("--ingest-replay-silence", 200, "--ingest-replay-attempts", 3)
+    words = ("--ingest-replay-silence-ms", 200, "--ingest-replay-attempts", 3)
 
     def chain(self, count):
         """Tokens of a chain whose block i is event i."""

@@ -12,7 +12,7 @@ FAST = ("--speedup", 1000, "--num-blocks", 400)
 
 
 class FaultTest(IndexerTest):
-    words = ("--ingest-replay-silence", 300, "--ingest-replay-attempts", 2)
+    words = ("--ingest-replay-silence-ms", 300, "--ingest-replay-attempts", 2)
 
     def start(self, worker, *words, ranks=1, host_blocks=150):
         mock = Mock(*FAST, "--host-blocks", host_blocks, *words, ranks=ranks)

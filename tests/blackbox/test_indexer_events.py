@@ -162,7 +162,7 @@ class Sequence(IndexerTest):
 
 
 class Replay(IndexerTest):
-    words = ("--ingest-replay-silence", 150, "--ingest-replay-attempts", 2)
+    words = ("--ingest-replay-silence-ms", 150, "--ingest-replay-attempts", 2)
 
     def gap(self, engine):
         """0 live, 1 to 3 lost, 4 live."""

@@ -240,7 +240,7 @@ class Limits(unittest.TestCase):
         return indexer
 
     def test_row_14_slow_clients(self):
-        indexer = self.start("server: {header_timeout: 200, body_timeout: 200}\n")
+        indexer = self.start("server: {header_timeout_ms: 200, body_timeout_ms: 200}\n")
         for text in (b"POST /query HT", b"POST /query HTTP/1.1\r\nHost: x\r\nContent-Type: appl",
                      b"POST /query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                      b"Content-Length: 50\r\n\r\n{\"mod"):
@@ -500,7 +500,7 @@ class Unregister(IndexerTest):
         self.assertEqual([block[4] for block in self.indexer.dumped()], [21])
 
     def test_rows_44_to_46_grace_over(self):
-        indexer = Indexer("--config", config_file(self, "index: {partition_grace: 50}\n"))
+        indexer = Indexer("--config", config_file(self, "index: {partition_grace_ms: 50}\n"))
         self.addCleanup(indexer.close)
         indexer.register(1, "tcp://127.0.0.1:9")
         indexer.unregister(1)
@@ -633,6 +633,8 @@ class StartAndStop(unittest.TestCase):
         self.refused(["--min-initial-workers", "-1"], "min")
         self.refused([], "KVR_MIN_INITIAL_WORKERS", env={"KVR_MIN_INITIAL_WORKERS": "many"})
         self.refused(["--port", "70000"], "port")
+        self.refused(["--drain", "5"], "--drain is now --server-drain-ms")
+        self.refused(["--server-connections-max", "0"], "1 to 1000000")
         self.refused(["--no-such-flag"], "no-such-flag")
         self.refused(["--config", "/nonexistent.yaml"], "/nonexistent.yaml")
 
@@ -655,8 +657,8 @@ class StartAndStop(unittest.TestCase):
         self.assertIn(str(indexer.client.port), text)
 
     def test_row_185_unknown_key(self):
-        name = config_file(self, "threads: 1\nserver:\n  idle_timeout: 1000\n  idel_timeout: 9\n")
-        self.refused(["--config", name], "idel_timeout", f"{name}:4")
+        name = config_file(self, "strict: true\nserver:\n  idle_timeout_ms: 1000\n  idel_timeout_ms: 9\n")
+        self.refused(["--config", name], "idel_timeout_ms", f"{name}:4")
 
     def test_row_186_signals_drain(self):
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -672,7 +674,7 @@ class StartAndStop(unittest.TestCase):
         head = (b"POST /query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                 b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
         for second in (False, True):
-            indexer = Indexer("--drain", 15000)
+            indexer = Indexer("--server-drain-ms", 15000)
             self.addCleanup(indexer.close)
             indexer.register(1, "tcp://127.0.0.1:9")
             with indexer.client.connect() as connection:

@@ -1,4 +1,5 @@
-"""Runs the shell blocks of README.md as they stand, so that the page cannot promise what does not work.
+"""What the pages show is true: runs the shell blocks of README.md as they stand, so that the page cannot promise
+what does not work, and compares the reference of options with the binary's.
 
 Ports are replaced by free ones and build/release/kvroute by the binary under test.
 """
@@ -58,6 +59,13 @@ class ReadmeTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("14643705804678351452,16777012769546811212", done.stdout)
         self.assertIn('"type":"stored"', done.stdout)
+
+    def test_the_reference_of_options_is_what_the_binary_has(self):
+        done = subprocess.run([os.environ["KVROUTE"], "options"], text=True, capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.maxDiff = None
+        self.assertEqual((ROOT / "docs/configuration.md").read_text(), done.stdout,
+                         "run `kvroute options > docs/configuration.md`")
 
     def test_the_example_configuration_starts(self):
         binary = os.environ["KVROUTE"]

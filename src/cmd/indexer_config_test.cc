@@ -1,0 +1,88 @@
+#include "cmd/indexer_config.h"
+
+#include <gtest/gtest.h>
+
+#include "config/option_table.h"
+
+namespace kvr::cmd {
+namespace {
+
+std::string LoadError(std::string_view yaml) {
+  IndexerConfig config;
+  config::OptionTable table;
+  config.Bind(table);
+  const auto loaded = table.LoadYaml(yaml, "f");
+  return loaded ? "" : loaded.error().message;
+}
+
+TEST(IndexerConfig, FormerNamesNameThePresentOnes) {
+  struct Row {
+    const char* yaml;
+    const char* error;
+  };
+  for (const Row& row : {
+           Row{"port: 1", "f:1: `port` is now `server.port`"},
+           Row{"address: h", "f:1: `address` is now `server.address`"},
+           Row{"threads: 1", "f:1: `threads` is now `server.io_threads`"},
+           Row{"drain: 1", "f:1: `drain` is now `server.drain_ms`"},
+           Row{"log_level: info", "f:1: `log_level` is now `log.level`"},
+           Row{"reference_metrics: true",
+               "f:1: `reference_metrics` is now `ingest.reference_metrics`"},
+           Row{"server: {header_timeout: 1}",
+               "f:1: `server.header_timeout` is now `server.header_timeout_ms`"},
+           Row{"server: {body_timeout: 1}",
+               "f:1: `server.body_timeout` is now `server.body_timeout_ms`"},
+           Row{"server: {idle_timeout: 1}",
+               "f:1: `server.idle_timeout` is now `server.idle_timeout_ms`"},
+           Row{"ingest: {replay_silence: 1}",
+               "f:1: `ingest.replay_silence` is now `ingest.replay_silence_ms`"},
+           Row{"ingest: {poll_interval: 1}",
+               "f:1: `ingest.poll_interval` is now `ingest.poll_interval_ms`"},
+           Row{"index: {partition_grace: 1}",
+               "f:1: `index.partition_grace` is now `index.partition_grace_ms`"},
+       }) {
+    EXPECT_EQ(LoadError(row.yaml), row.error);
+  }
+}
+
+TEST(IndexerConfig, InitialSourcesTakeModelGroupAndBlockSize) {
+  IndexerConfig config;
+  config.workers = {"1=tcp://a:1,2:3=tcp://b:2", "4=ipc://c"};
+  config.block_size = 16;
+  config.partition = {"m", "g"};
+  const auto sources = config.InitialSources();
+  ASSERT_TRUE(sources) << sources.error().message;
+  ASSERT_EQ(sources->size(), 3u);
+  EXPECT_EQ((*sources)[1].rank, (Rank{WorkerId{2}, 3}));
+  EXPECT_EQ((*sources)[1].source.endpoint, "tcp://b:2");
+  EXPECT_EQ((*sources)[2].rank, (Rank{WorkerId{4}, 0}));
+  for (const auto& source : *sources) {
+    EXPECT_EQ(source.partition, (Partition{"m", "g"}));
+    EXPECT_EQ(source.block_size, 16u);
+  }
+}
+
+TEST(IndexerConfig, InitialSourcesThatAreWrong) {
+  struct Row {
+    const char* worker;
+    std::uint32_t block_size;
+    const char* error;
+  };
+  for (const Row& row : {
+           Row{"1=tcp://a:1", 0, "--workers needs --block-size"},
+           Row{"1=t,1=u", 4, "--workers names instance 1 dp_rank 0 twice"},
+           Row{"1=t,", 4, "expected worker_id[:dp_rank]=endpoint, got ``"},
+           Row{"1:=t", 4, "expected worker_id[:dp_rank]=endpoint, got `1:=t`"},
+           Row{"x=t", 4, "expected worker_id[:dp_rank]=endpoint, got `x=t`"},
+       }) {
+    IndexerConfig config;
+    config.workers = {row.worker};
+    config.block_size = row.block_size;
+    const auto sources = config.InitialSources();
+    ASSERT_FALSE(sources) << row.worker;
+    EXPECT_EQ(sources.error().message, row.error);
+  }
+}
+
+}  // namespace
+}  // namespace kvr::cmd
