@@ -2,10 +2,8 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -14,59 +12,46 @@
 
 namespace kvr::index {
 
-// One rank's own names in one run. One thread writes while others read: a reader sees the name
-// before or after a change.
+// One rank's own names in one run. Queries read it once it is published; then it does not change
+// any more: see RunStore::EditAliases.
 class AliasColumn {
  public:
-  AliasColumn(std::uint32_t slot, Stretch room)
-      : slot_(slot), room_(room), cells_(std::make_unique<Cell[]>(room.size())) {}
+  AliasColumn(std::uint32_t slot, Stretch room) : slot_(slot), room_(room), cells_(room.size()) {}
 
   [[nodiscard]] std::uint32_t slot() const { return slot_; }
-  [[nodiscard]] Stretch room() const { return room_; }
   [[nodiscard]] std::optional<EngineHash> At(std::uint32_t depth) const {
     if (!room_.Has(depth)) return std::nullopt;
-    const Cell& cell = cells_[depth - room_.begin];
-    // Pairs with Set: the name was stored first.
-    if (!cell.in_use.load(std::memory_order_acquire)) return std::nullopt;
-    return static_cast<EngineHash>(cell.name.load(std::memory_order_relaxed));
+    return cells_[depth - room_.begin];
   }
 
-  void Set(std::uint32_t depth, EngineHash name) {
-    Cell& cell = cells_[depth - room_.begin];
-    cell.name.store(Raw(name), std::memory_order_relaxed);
-    if (!cell.in_use.load(std::memory_order_relaxed)) ++used_;
-    cell.in_use.store(true, std::memory_order_release);
-  }
-  void Clear(std::uint32_t depth) {
-    Cell& cell = cells_[depth - room_.begin];
-    if (cell.in_use.load(std::memory_order_relaxed)) --used_;
-    cell.in_use.store(false, std::memory_order_release);
+  void Set(std::uint32_t depth, std::optional<EngineHash> name) {
+    std::optional<EngineHash>& cell = cells_[depth - room_.begin];
+    used_ += (name ? 1u : 0u) - (cell ? 1u : 0u);
+    cell = name;
   }
   void CopyFrom(const AliasColumn& other) {
     const std::uint32_t end = std::min(room_.end, other.room_.end);
-    for (std::uint32_t depth = std::max(room_.begin, other.room_.begin); depth < end; ++depth) {
-      if (const auto name = other.At(depth)) Set(depth, *name);
-    }
+    for (std::uint32_t depth = std::max(room_.begin, other.room_.begin); depth < end; ++depth)
+      Set(depth, other.At(depth));
   }
 
+  [[nodiscard]] Stretch room() const { return room_; }
   [[nodiscard]] std::uint32_t used() const { return used_; }
+  [[nodiscard]] bool published() const { return published_; }
+  void SetPublished() { published_ = true; }
   [[nodiscard]] std::size_t bytes() const {
-    return sizeof(AliasColumn) + room_.size() * sizeof(Cell);
+    return sizeof(AliasColumn) + cells_.size() * sizeof(cells_[0]);
   }
 
  private:
-  struct Cell {
-    std::atomic<std::uint64_t> name{0};
-    std::atomic<bool> in_use{false};
-  };
-
-  std::uint32_t slot_;
-  Stretch room_;
+  const std::uint32_t slot_;
+  const Stretch room_;
   std::uint32_t used_ = 0;
-  std::unique_ptr<Cell[]> cells_;
+  bool published_ = false;
+  std::vector<std::optional<EngineHash>> cells_;
 };
 
-// The columns of a run, ordered by slot. Does not change: see RunStore::SetAlias.
+// The columns of a run, ordered by slot. Does not change.
 struct AliasList {
   std::vector<AliasColumn*> columns;
 

@@ -12,8 +12,9 @@
 
 namespace kvr::index {
 
-// One word an entry: it leaves the name out, and asks the caller what a block is called, so
-// `NameAt` is a callable (run, offset) → EngineHash. At most one block a name. Segments grow alone,
+// One word an entry: it leaves the name out, and asks the caller what a block is called: `NameAt`
+// is a callable Place → EngineHash, with hints PrefetchRun(Place) and then PrefetchName(Place) for
+// places that may not be in use. At most one block a name. Segments grow alone,
 // so that no insert waits for all of them. Robin hood probing keeps probes short when nearly full.
 // Not thread-safe.
 class EngineTable {
@@ -39,8 +40,7 @@ class EngineTable {
       const std::uint64_t entry = segment.entries[i];
       if (DistanceOf(entry) < distance) return std::nullopt;
       if ((entry & kTagAndDistance) != (TagOf(hash) | distance)) continue;
-      const Place place = PlaceOf(entry);
-      if (name_at(place.run, place.offset) == name) return place;
+      if (name_at(PlaceOf(entry)) == name) return PlaceOf(entry);
     }
   }
   // The name must not be in the table.
@@ -53,8 +53,7 @@ class EngineTable {
     entry = Put(segment, Home(segment, hash), entry);
     while (entry != 0) {  // the probe ran too long; the rest of the segment is in order
       Resize(segment, Grown(segment.size), name_at);
-      const Place left = PlaceOf(entry);
-      entry = Put(segment, Home(segment, Hash(name_at(left.run, left.offset))), entry);
+      entry = Put(segment, Home(segment, Hash(name_at(PlaceOf(entry)))), entry);
     }
     ++segment.count;
     ++size_;
@@ -130,6 +129,7 @@ class EngineTable {
 
   template <typename NameAt>
   void Resize(Segment& segment, std::uint32_t size, const NameAt& name_at) {
+    constexpr std::uint32_t kAhead = 8;
     Segment grown;
     for (bool fits = false; !fits; size = Grown(size)) {
       fits = true;
@@ -137,11 +137,14 @@ class EngineTable {
       grown.entries = size > 0 ? std::make_unique<std::uint64_t[]>(size) : nullptr;
       grown.count = segment.count;
       for (std::uint32_t i = 0; fits && i < segment.size; ++i) {
+        // A name is two loads away.
+        if (i + 2 * kAhead < segment.size)
+          name_at.PrefetchRun(PlaceOf(segment.entries[i + 2 * kAhead]));
+        if (i + kAhead < segment.size) name_at.PrefetchName(PlaceOf(segment.entries[i + kAhead]));
         const std::uint64_t entry = segment.entries[i];
         if (entry == 0) continue;
-        const Place place = PlaceOf(entry);
-        const std::uint64_t hash = Hash(name_at(place.run, place.offset));
-        fits = Put(grown, Home(grown, hash), Entry(place) | TagOf(hash)) == 0;
+        const std::uint64_t hash = Hash(name_at(PlaceOf(entry)));
+        fits = Put(grown, Home(grown, hash), Entry(PlaceOf(entry)) | TagOf(hash)) == 0;
       }
     }
     heap_ += (std::size_t{grown.size} - segment.size) * sizeof(std::uint64_t);

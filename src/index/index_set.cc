@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "index/block_tree.h"
+#include "index/run_arena.h"
 
 namespace kvr::index {
 
@@ -21,7 +21,7 @@ Result<std::shared_ptr<PartitionIndex>> IndexSet::GetOrCreate(const Partition& p
     entry = std::make_shared<PartitionIndex>();
     entry->partition = partition;
     entry->block_size = block_size;
-    entry->index = std::make_unique<BlockTree>(options_);
+    entry->index = std::make_unique<RunArena>(options_);
     entry->hybrid = std::make_unique<HybridRanks>(
         SideGroups::Options{.blocks_max = options_.side_blocks_max,
                             .remembered_max = options_.remembered_names_max,

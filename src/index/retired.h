@@ -35,7 +35,7 @@ class Retired {
   // All that was added is out of reach. Frees what is due, and hands over numbers that are.
   template <typename UseAgain>
   void Release(UseAgain&& use_again) {
-    if (waiting_.size() - released_ < kBatch) return;
+    if (waiting_.size() - released_ < kBatch && bytes_ < kBatchBytes) return;
     Flush(use_again);
   }
   template <typename UseAgain>
@@ -60,6 +60,7 @@ class Retired {
  private:
   // Looking at all readers costs about what freeing this many objects costs.
   static constexpr std::size_t kBatch = 64;
+  static constexpr std::size_t kBatchBytes = 64 * 1024;
 
   struct Item {
     void* object;

@@ -8,17 +8,15 @@ namespace {
 
 // How many blocks the query and the run share from the run's first on.
 std::size_t CommonLength(const RunState& run, std::span<const BlockHash> blocks) {
-  constexpr std::size_t kAtOnce = 8;
-  const std::uint64_t* const locals = run.fields.locals;
+  const std::uint64_t* const a = run.fields.locals;
+  const BlockHash* const b = blocks.data();
   const std::size_t most = std::min<std::size_t>(run.fields.blocks.size(), blocks.size());
+  const auto differ = [a, b](std::size_t i) { return a[i] ^ Raw(b[i]); };
   std::size_t i = 0;
-  for (; i + kAtOnce <= most; i += kAtOnce) {
-    std::uint64_t differ = 0;
-    for (std::size_t j = i; j < i + kAtOnce; ++j)
-      differ |= locals[j] ^ Raw(blocks[j]);
-    if (differ != 0) break;
-  }
-  while (i < most && locals[i] == Raw(blocks[i]))
+  while (i + 8 <= most && (differ(i) | differ(i + 1) | differ(i + 2) | differ(i + 3) |
+                           differ(i + 4) | differ(i + 5) | differ(i + 6) | differ(i + 7)) == 0)
+    i += 8;
+  while (i < most && differ(i) == 0)
     ++i;
   return i;
 }

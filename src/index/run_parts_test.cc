@@ -98,12 +98,20 @@ TEST(PlaneDraft, HoldsWhatSetsHold) {
   }
 }
 
+// The caller knows what a block is called; so does the test.
+struct NameAt {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, EngineHash> names;
+
+  EngineHash operator()(EngineTable::Place place) const {
+    return names.at({place.run, place.offset});
+  }
+  void PrefetchRun(EngineTable::Place) const {}
+  void PrefetchName(EngineTable::Place) const {}
+};
+
 TEST(EngineTable, FindsWhatWasEnteredAndNotErased) {
-  // The caller knows what a block is called; so does the test.
+  NameAt name_at;
   std::vector<EngineHash> names;
-  const auto name_at = [&names](std::uint32_t run, std::uint32_t offset) {
-    return names.at(run * 100 + offset);
-  };
   const auto place_of = [](std::size_t i) {
     return EngineTable::Place{static_cast<std::uint32_t>(i / 100),
                               static_cast<std::uint32_t>(i % 100)};
@@ -113,6 +121,7 @@ TEST(EngineTable, FindsWhatWasEnteredAndNotErased) {
   std::set<std::size_t> live;
   for (std::size_t i = 0; i < 20'000; ++i) {
     names.push_back(EngineHash{i < 2 ? i - 1 : rng()});  // 2^64-1 and 0 are names, too
+    name_at.names[{place_of(i).run, place_of(i).offset}] = names[i];
     EXPECT_FALSE(table.Find(names[i], name_at));
     table.Insert(names[i], place_of(i), name_at);
     live.insert(i);
@@ -135,8 +144,7 @@ TEST(EngineTable, FindsWhatWasEnteredAndNotErased) {
 }
 
 TEST(EngineTable, MovesAPlace) {
-  std::map<std::uint32_t, EngineHash> names{{1, EngineHash{5}}, {2, EngineHash{5}}};
-  const auto name_at = [&names](std::uint32_t run, std::uint32_t) { return names.at(run); };
+  const NameAt name_at{{{{1, 3}, EngineHash{5}}, {{2, 9}, EngineHash{5}}}};
   EngineTable table(7);
   table.Insert(EngineHash{5}, {1, 3}, name_at);
   EXPECT_FALSE(table.Move(EngineHash{5}, {2, 3}, {1, 4}));

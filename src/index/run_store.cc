@@ -118,7 +118,7 @@ void RunStore::WriteBlocks(RunId run, std::span<const PlacedBlock> blocks) {
     locals[i] = Raw(blocks[i].local);
     engines[i] = Raw(blocks[i].engine);
   }
-  const auto name_at = NameAt();
+  const NameAt name_at(*this);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     if (i + kAhead < blocks.size()) names_.Prefetch(blocks[i + kAhead].engine);
     if (names_.Find(blocks[i].engine, name_at)) {
@@ -138,11 +138,11 @@ BlockHash RunStore::LocalAt(BlockPlace at) const {
 }
 
 EngineHash RunStore::CommonNameAt(BlockPlace at) const {
-  return NameAt()(at.run, PlaceOf(at).offset);
+  return NameAt(*this)(PlaceOf(at));
 }
 
 std::optional<BlockPlace> RunStore::FindCommon(EngineHash name) const {
-  const auto place = names_.Find(name, NameAt());
+  const auto place = names_.Find(name, NameAt(*this));
   if (!place) return std::nullopt;
   return BlockPlace{place->run, At(place->run).blocks.begin + place->offset};
 }
@@ -150,7 +150,7 @@ std::optional<BlockPlace> RunStore::FindCommon(EngineHash name) const {
 bool RunStore::ClaimCommon(BlockPlace at) {
   const EngineHash name = CommonNameAt(at);
   if (const auto known = FindCommon(name)) return *known == at;
-  names_.Insert(name, PlaceOf(at), NameAt());
+  names_.Insert(name, PlaceOf(at), NameAt(*this));
   --At(at.run).strange;
   return true;
 }
@@ -161,20 +161,26 @@ std::optional<EngineHash> RunStore::AliasAt(BlockPlace at, std::uint32_t slot) c
 }
 
 void RunStore::SetAlias(BlockPlace at, std::uint32_t slot, EngineHash name) {
-  const Stretch blocks = BlocksOf(at.run);
-  // With the room of the columns, so that both grow equally seldom.
-  AliasColumnFor(at.run, slot, {blocks.begin, blocks.begin + At(at.run).room}).Set(at.depth, name);
+  EditAliases(at.run, slot).Set(at.depth, name);
 }
 
-AliasColumn& RunStore::AliasColumnFor(RunId run, std::uint32_t slot, Stretch room) {
+void RunStore::ClearAlias(BlockPlace at, std::uint32_t slot) {
+  AliasColumn& column = EditAliases(at.run, slot);
+  column.Set(at.depth, std::nullopt);
+  if (column.used() == 0) DropAliases(at.run, slot);
+}
+
+AliasColumn& RunStore::EditAliases(RunId run, std::uint32_t slot) {
   Meta& meta = At(run);
   if (meta.aliases == nullptr) {
     meta.aliases = std::make_unique<RunAliases>();
     PublishAliases(run);
   }
   AliasColumn* const known = meta.aliases->list->Find(slot);
-  if (known && known->room().begin == room.begin && known->room().end >= room.end) return *known;
-  auto column = std::make_unique<AliasColumn>(slot, room);
+  if (known && !known->published() && known->room().end >= meta.blocks.end) return *known;
+  // With the room of the columns, so that both grow equally seldom.
+  auto column = std::make_unique<AliasColumn>(
+      slot, Stretch{meta.blocks.begin, meta.blocks.begin + meta.room});
   heap_ += column->bytes();
   AliasColumn& made = *column;
   auto& columns = meta.aliases->columns;
@@ -183,19 +189,14 @@ AliasColumn& RunStore::AliasColumnFor(RunId run, std::uint32_t slot, Stretch roo
       [](const auto& other, std::uint32_t wanted) { return other->slot() < wanted; });
   if (known) {
     made.CopyFrom(*known);
-    heap_ -= known->bytes();
-    retired_.Add(std::exchange(*at, std::move(column)), known->bytes());
+    const std::size_t bytes = known->bytes();
+    heap_ -= bytes;
+    retired_.Add(std::exchange(*at, std::move(column)), bytes);
   } else {
     columns.insert(at, std::move(column));
   }
   PublishAliases(run);
   return made;
-}
-
-void RunStore::ClearAlias(BlockPlace at, std::uint32_t slot) {
-  AliasColumn* const column = At(at.run).aliases->list->Find(slot);
-  column->Clear(at.depth);
-  if (column->used() == 0) DropAliases(at.run, slot);
 }
 
 void RunStore::DropAliases(RunId run, std::uint32_t slot) {

@@ -151,7 +151,8 @@ class RunStore {
   // Copies aliases of `blocks` to a run that has these blocks now.
   void CopyAliases(RunId from, RunId to, Stretch blocks);
   void ShrinkAliases(RunId run);
-  [[nodiscard]] AliasColumn& AliasColumnFor(RunId run, std::uint32_t slot, Stretch room);
+  // A column that queries do not see yet, with room for all blocks.
+  [[nodiscard]] AliasColumn& EditAliases(RunId run, std::uint32_t slot);
   void PublishAliases(RunId run);
 
   // Shape.
@@ -168,12 +169,27 @@ class RunStore {
   [[nodiscard]] std::uint32_t CountHeld(RunId run) const;
   [[nodiscard]] std::optional<std::uint32_t> WhereToSplit(RunId run) const;
 
-  [[nodiscard]] auto NameAt() const {
-    return [this](std::uint32_t run, std::uint32_t offset) {
-      const Meta& meta = metas_[run];
-      return static_cast<EngineHash>(meta.columns[meta.room + offset]);
-    };
-  }
+  // What EngineTable asks for.
+  class NameAt {
+   public:
+    explicit NameAt(const RunStore& store) : metas_(store.metas_) {}
+
+    EngineHash operator()(EngineTable::Place place) const {
+      const Meta& meta = metas_[place.run];
+      return EngineHash{meta.columns[meta.room + place.offset]};
+    }
+    void PrefetchRun(EngineTable::Place place) const {
+      if (place.run != kRootRun) __builtin_prefetch(&metas_[place.run]);
+    }
+    void PrefetchName(EngineTable::Place place) const {
+      if (place.run == kRootRun) return;
+      const Meta& meta = metas_[place.run];
+      __builtin_prefetch(meta.columns.get() + meta.room + place.offset);
+    }
+
+   private:
+    const Slab<Meta, 256>& metas_;
+  };
   [[nodiscard]] EngineTable::Place PlaceOf(BlockPlace at) const {
     return {at.run, at.depth - At(at.run).blocks.begin};
   }

@@ -61,7 +61,7 @@ void RunStore::AdoptChildrenFrom(RunId from, RunId to, std::uint32_t deeper_than
 }
 
 void RunStore::EraseCommon(RunId run, Stretch blocks) {
-  const auto name_at = NameAt();
+  const NameAt name_at(*this);
   Meta& meta = At(run);
   for (std::uint32_t depth = blocks.begin; depth < blocks.end; ++depth)
     names_.Prefetch(CommonNameAt({run, depth}));
@@ -93,7 +93,8 @@ void RunStore::ShrinkAliases(RunId run) {
   Meta& meta = At(run);
   if (meta.aliases == nullptr) return;
   for (auto it = meta.aliases->columns.begin(); it != meta.aliases->columns.end();) {
-    auto column = std::make_unique<AliasColumn>((*it)->slot(), meta.blocks);
+    auto column = std::make_unique<AliasColumn>(
+        (*it)->slot(), Stretch{meta.blocks.begin, meta.blocks.begin + meta.room});
     column->CopyFrom(**it);
     const std::size_t bytes = (*it)->bytes();
     heap_ -= bytes;
@@ -319,7 +320,11 @@ void RunStore::Publish(RunId run) {
   fields.parent_generation = meta.parent_generation;
   fields.locals = meta.columns.get();
   fields.engines = meta.columns.get() + meta.room;
-  if (meta.aliases) fields.aliases = meta.aliases->list.get();
+  if (meta.aliases) {
+    fields.aliases = meta.aliases->list.get();
+    for (AliasColumn* const column : meta.aliases->list->columns)
+      column->SetPublished();
+  }
   RunState::Ptr state = RunState::Make(fields, meta.draft->planes);
   heap_ += state->bytes();
   RunState::Ptr old(directory_.states[run].exchange(state.release()));
