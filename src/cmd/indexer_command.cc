@@ -1,5 +1,6 @@
 #include "cmd/indexer_command.h"
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +25,10 @@
 #include "net/event_socket.h"
 #include "net/http_server.h"
 #include "net/io_runtime.h"
+#include "service/indexer/access_log.h"
 #include "service/indexer/indexer_service.h"
+#include "service/indexer/peer_list.h"
+#include "service/indexer/peer_recovery.h"
 #include "service/indexer/source_registry.h"
 
 namespace kvr::cmd {
@@ -49,7 +53,23 @@ int Serve(const IndexerConfig& config, StopSignals& signals) {
   index::IndexSet indexes(config.server.index);
   ingest::Ingest ingest(*transport, clock, registry, config.server.ingest);
   service::SourceRegistry sources(catalog, indexes, ingest, clock, config.registry);
-  service::IndexerService service(sources, registry, clock, config.service);
+  service::PeerList peers;
+  for (const std::string& url : config.recovery.peers) {
+    if (const auto added = peers.Add(url); !added) return UsageError(kName, added.error().message);
+  }
+  std::unique_ptr<service::PeerRecovery> recovery;
+  if (!config.recovery.peers.empty()) {
+    recovery = std::make_unique<service::PeerRecovery>(
+        sources, registry, clock, config.service.instance_name, config.recovery);
+  }
+  std::unique_ptr<service::AccessLog> access_log;
+  if (!config.access_log.path.empty()) {
+    auto opened = service::AccessLog::Open(config.access_log, clock, registry);
+    if (!opened) return UsageError(kName, opened.error().message);
+    access_log = *std::move(opened);
+  }
+  service::IndexerService service({sources, peers, recovery.get(), access_log.get()}, registry,
+                                  clock, config.service);
   net::HttpServer server(runtime, registry, config.server.http);
   service.Mount(server);
 
@@ -61,8 +81,14 @@ int Serve(const IndexerConfig& config, StopSignals& signals) {
     return 1;
   }
   AnnounceListener("indexer", server.address_port());
-  signals.Wait();
+  if (recovery) recovery->Start();
+  signals.Wait([&access_log] {
+    if (const auto reopened = access_log->Reopen(); !reopened) {
+      KVR_ERROR("{}", reopened.error().message);
+    }
+  });
   server.Stop(config.server.drain);
+  recovery.reset();
   ingest.Stop();
   runtime.Stop();
   return 0;
@@ -81,11 +107,12 @@ int Run(const std::vector<std::string>& words) {
   if (const auto loaded = table.Load(file, config::KvrEnvironment()); !loaded) {
     return UsageError(kName, loaded.error().message);
   }
-  if (const auto valid = config.server.Validate(); !valid) {
+  if (const auto valid = config.Finish(); !valid) {
     return UsageError(kName, valid.error().message);
   }
   SetLogLevel(config.server.log_level);
-  StopSignals signals;
+  StopSignals signals(config.access_log.path.empty() ? StopSignals::Hangup::kEnds
+                                                     : StopSignals::Hangup::kReported);
   KVR_INFO("configuration {}", table.EffectiveJson());
   return Serve(config, signals);
 }

@@ -8,7 +8,9 @@
 #include "base/result.h"
 #include "cmd/server_config.h"
 #include "model/ids.h"
+#include "service/indexer/access_log.h"
 #include "service/indexer/indexer_service.h"
+#include "service/indexer/peer_recovery.h"
 #include "service/indexer/source_registry.h"
 
 namespace kvr::config {
@@ -20,6 +22,8 @@ namespace kvr::cmd {
 struct IndexerConfig {
   ServerConfig server{"indexer", 8090};
   service::SourceRegistry::Options registry;
+  service::PeerRecovery::Options recovery;
+  service::AccessLog::Options access_log;  // none when its path is empty
   service::IndexerService::Options service;
 
   // Followed from the start: "worker_id[:dp_rank]=zmq_endpoint".
@@ -28,6 +32,10 @@ struct IndexerConfig {
   Partition partition{"default", "default"};
 
   void Bind(config::OptionTable& table);
+
+  // After loading: checks everything, splits lists that were given in one word, and gives the
+  // process its name. kInvalidArgument.
+  Result<void> Finish();
 
   // `workers` as registrations. kInvalidArgument.
   [[nodiscard]] Result<std::vector<service::SourceRegistry::Request>> InitialSources() const;

@@ -62,6 +62,28 @@ TEST(IndexerConfig, InitialSourcesTakeModelGroupAndBlockSize) {
   }
 }
 
+TEST(IndexerConfig, PeersAreSplitAndChecked) {
+  IndexerConfig config;
+  config.recovery.peers = {"http://a:1,http://b:2", "http://c:3/x"};
+  ASSERT_TRUE(config.Finish());
+  EXPECT_EQ(config.recovery.peers,
+            (std::vector<std::string>{"http://a:1", "http://b:2", "http://c:3/x"}));
+  EXPECT_EQ(config.service.instance_name.size(), 32u);
+  for (const char* bad : {"abc", "", "http://a:1,", "https://a:1"}) {
+    IndexerConfig wrong;
+    wrong.recovery.peers = {bad};
+    EXPECT_FALSE(wrong.Finish()) << bad;
+  }
+}
+
+TEST(IndexerConfig, Row188TraceHeader) {
+  IndexerConfig config;
+  config.service.trace_id_header = "a b";
+  const auto finished = config.Finish();
+  ASSERT_FALSE(finished);
+  EXPECT_EQ(finished.error().message, "trace_id_header `a b` is no name of a header");
+}
+
 TEST(IndexerConfig, InitialSourcesThatAreWrong) {
   struct Row {
     const char* worker;

@@ -11,9 +11,10 @@
 namespace kvr::cmd {
 namespace {
 
-sigset_t BothSignals() {
+sigset_t Awaited(StopSignals::Hangup hangup) {
   sigset_t set;
   sigemptyset(&set);
+  if (hangup == StopSignals::Hangup::kReported) sigaddset(&set, SIGHUP);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
   return set;
@@ -39,26 +40,32 @@ void AnnounceEndpoint(std::string_view what, std::string_view endpoint) {
   AnnounceListener(what, endpoint.substr(scheme + 3));
 }
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(Hangup hangup) : hangup_(hangup) {
   SetDisposition(SIGPIPE, SIG_IGN);
   // A process started in the background may inherit that they are ignored; an ignored signal is
   // never delivered to a waiter.
   SetDisposition(SIGTERM, SIG_DFL);
   SetDisposition(SIGINT, SIG_DFL);
-  const sigset_t set = BothSignals();
+  if (hangup_ == Hangup::kReported) SetDisposition(SIGHUP, SIG_DFL);
+  const sigset_t set = Awaited(hangup_);
   KVR_CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
 }
 
-int StopSignals::Wait() {
-  const sigset_t set = BothSignals();
+int StopSignals::Wait(const std::function<void()>& on_hangup) {
+  const sigset_t set = Awaited(hangup_);
   int signal = 0;
-  KVR_CHECK(sigwait(&set, &signal) == 0);
-  KVR_CHECK(pthread_sigmask(SIG_UNBLOCK, &set, nullptr) == 0);
+  while (true) {
+    KVR_CHECK(sigwait(&set, &signal) == 0);
+    if (signal != SIGHUP) break;
+    if (on_hangup) on_hangup();
+  }
+  const sigset_t stops = Awaited(Hangup::kEnds);
+  KVR_CHECK(pthread_sigmask(SIG_UNBLOCK, &stops, nullptr) == 0);
   return signal;
 }
 
 bool StopSignals::WaitFor(Nanos timeout) {
-  const sigset_t set = BothSignals();
+  const sigset_t set = Awaited(Hangup::kEnds);
   const auto seconds = std::chrono::floor<std::chrono::seconds>(timeout);
   timespec limit{};
   limit.tv_sec = static_cast<time_t>(seconds.count());

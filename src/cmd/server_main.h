@@ -1,6 +1,7 @@
 // What every command that serves does the same way: say where it listens, and end on a signal.
 #pragma once
 
+#include <functional>
 #include <string_view>
 
 #include "base/clock.h"
@@ -17,15 +18,23 @@ void AnnounceEndpoint(std::string_view what, std::string_view endpoint);
 // thread starts: threads inherit that the two are blocked. SIGPIPE is ignored from then on.
 class StopSignals {
  public:
-  StopSignals();
+  // What a SIGHUP does: end the process, as by default, or be reported by Wait.
+  enum class Hangup { kEnds, kReported };
+
+  explicit StopSignals(Hangup hangup = Hangup::kEnds);
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // Blocks until one of them arrives and returns its number. From then on a further one ends the
+  // Blocks until one of them arrives and returns its number; calls `on_hangup` for each SIGHUP
+  // meanwhile, if those are reported. From then on a further one ends the
   // process at once, so that an impatient operator need not wait for the drain. Once an object.
-  int Wait();
-  // The same for at most `timeout`, for commands with a loop of their own: whether one arrived.
+  int Wait(const std::function<void()>& on_hangup = {});
+  // Without hang-ups, for at most `timeout`, for commands with a loop of their own: whether one
+  // arrived.
   bool WaitFor(Nanos timeout);
+
+ private:
+  const Hangup hangup_;
 };
 
 }  // namespace kvr::cmd

@@ -26,6 +26,13 @@ struct SourceSpec {
   Rank rank;  // owns the stream; batches without a rank are its
   fleet::EventSource source;
 
+  // The index holds blocks of `rank` that somebody else knew, who had applied its stream up to
+  // `watermark`. See RankStream::Adopt.
+  struct Recovered {
+    std::optional<std::uint64_t> watermark;
+  };
+  std::optional<Recovered> recovered;
+
   // Further ranks of the same worker that publish through this stream and have none of their own.
   struct Sharer {
     std::uint32_t dp_rank = 0;

@@ -35,6 +35,18 @@ RankStream::RankStream(const Options& options, bool has_replay, StreamSink& sink
   PublishState();
 }
 
+void RankStream::Adopt(std::optional<std::uint64_t> watermark, Nanos now) {
+  adopted_ = true;
+  dirty_ = true;
+  down_since_ = now;
+  if (watermark) next_ = *watermark + 1;
+  SetLoss(StateReason::kRecovered,
+          watermark ? fmt::format("blocks up to message {} come from another indexer", *watermark)
+                    : std::string("the first blocks come from another indexer"));
+  sink_.NoteLoss();
+  PublishState();
+}
+
 void RankStream::OnLink(net::LinkEvent event, Nanos now) {
   refused_ = event == net::LinkEvent::kRefused;
   if (event == net::LinkEvent::kConnected) {
@@ -58,7 +70,8 @@ void RankStream::OnLinkUp(Nanos now) {
     return;
   }
   confirm_wanted_ = true;
-  Begin(again && last_digest_ ? Purpose::kVerify : Purpose::kRebuild, now);
+  const bool verifiable = adopted_ ? next_.has_value() : again && last_digest_.has_value();
+  Begin(verifiable ? Purpose::kVerify : Purpose::kRebuild, now);
 }
 
 void RankStream::OnLinkDown(Nanos now) {
@@ -103,6 +116,11 @@ void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> p
     return;
   }
   const Digest digest = MessageDigest(payload);
+  if (adopted_ && (next_ ? sequence < *next_ : sequence == 0)) {
+    // Whoever knew the blocks had applied that number before this stream was subscribed to.
+    ++stats_.restarts;
+    StartOver(false, now);
+  }
   if (newest_ && sequence <= *newest_ && HandleOld(sequence, digest, payload, now)) return;
   if (!newest_ && next_ && sequence < *next_ && !Blocking() && last_digest_) {
     // The first live message is below what was replayed: a copy that was under way meanwhile, or
@@ -189,6 +207,7 @@ bool RankStream::Advance(std::uint64_t sequence, std::span<const std::byte> payl
 void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> payload,
                            bool replayed) {
   dirty_ = true;
+  adopted_ = false;
   if (sequence == 0) history_from_start_ = true;
   unread_ = false;
   if (sink_.Apply(sequence, payload) == StreamSink::Outcome::kUndecodable) {
@@ -264,6 +283,7 @@ void RankStream::Clear() {
     sink_.Clear();
   }
   dirty_ = false;
+  adopted_ = false;
   history_from_start_ = false;
   last_digest_.reset();
   ForgetLoss();
@@ -315,7 +335,7 @@ std::optional<Nanos> RankStream::deadline() const {
     consider(confirm_at_);
     consider(heal_at_);
   }
-  if (link_ == Link::kDown && dirty_ && options_.drop_after_disconnect > Millis{0}) {
+  if (link_ != Link::kUp && dirty_ && options_.drop_after_disconnect > Millis{0}) {
     consider(down_since_ + options_.drop_after_disconnect);
   }
   return first;
@@ -336,7 +356,7 @@ void RankStream::OnTick(Nanos now) {
       confirm_at_.reset();
       if (next_) Begin(Purpose::kConfirm, now);
     }
-  } else if (link_ == Link::kDown && dirty_ && options_.drop_after_disconnect > Millis{0} &&
+  } else if (link_ != Link::kUp && dirty_ && options_.drop_after_disconnect > Millis{0} &&
              now - down_since_ >= options_.drop_after_disconnect) {
     StartOver(false, now);
   }

@@ -111,6 +111,12 @@ class RankStream {
   // `sink` must outlive the stream and is called from within the calls below.
   RankStream(const Options& options, bool has_replay, StreamSink& sink);
 
+  // Before anything else: the rank's blocks are known already, from somebody who had applied the
+  // stream up to `watermark` (none: up to nobody knows where). The stream goes on behind it once
+  // the engine turns out to know that message, and is degraded(recovered) until it starts over. An
+  // engine that never comes up loses the blocks like one that went away.
+  void Adopt(std::optional<std::uint64_t> watermark, Nanos now);
+
   void OnLink(net::LinkEvent event, Nanos now);
   void OnLive(const net::Frames& frames, Nanos now);
   void OnReplay(const net::Frames& frames, Nanos now);
@@ -194,6 +200,7 @@ class RankStream {
   std::optional<Digest> last_digest_;  // of message next_ - 1, when it was applied
   bool refused_ = false;               // the last word of the link was kRefused
   bool dirty_ = false;                 // something was applied since the last clear
+  bool adopted_ = false;               // ... by somebody else, and nothing by this stream so far
   bool history_from_start_ = false;    // ... beginning with message 0
   StateReason loss_ = StateReason::kNone;
   std::string loss_detail_;

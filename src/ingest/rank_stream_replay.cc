@@ -86,6 +86,10 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
   replay_broken_ = false;
   switch (purpose_) {
     case Purpose::kVerify:
+      if (adopted_ && sequence == *next_) {  // nothing is missing, nothing speaks against it
+        purpose_ = Purpose::kFill;
+        return true;
+      }
       if (sequence > asked_) {
         // The ring has moved past the message that could prove anything. The answer starts at the
         // oldest the engine has, of whichever engine it is.
@@ -94,6 +98,7 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
         return true;
       }
       if (sequence < asked_) return false;
+      if (adopted_) last_digest_ = MessageDigest(payload);  // that the engine has it must do
       if (MessageDigest(payload) != *last_digest_) {
         ++stats_.restarts;
         StartOver(true, now);
@@ -102,6 +107,11 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
       purpose_ = Purpose::kFill;
       return false;
     case Purpose::kRebuild: {
+      if (adopted_ && !next_ && sequence > 0) {
+        // The ring cannot rebuild what is known; from here on it can keep it true.
+        next_ = sequence;
+        return true;
+      }
       const std::uint64_t known = next_.value_or(0);
       Clear();
       next_ = 0;
@@ -132,7 +142,7 @@ void RankStream::HandleReplayEnd(Nanos now) {
     return;
   }
   const bool from_the_past = purpose_ == Purpose::kVerify || purpose_ == Purpose::kRebuild;
-  if (from_the_past && answers_ == 0 && next_.value_or(0) > 0) {
+  if (from_the_past && answers_ == 0 && (adopted_ || next_.value_or(0) > 0)) {
     // The engine has published less than we applied: it is another one.
     ++stats_.restarts;
     StartOver(true, now);

@@ -892,6 +892,145 @@ TEST(RankStream, ADisconnectDuringAReplayAsksAgainAfterwards) {
   EXPECT_EQ(s.State(), "exact none");
 }
 
+// --- blocks that somebody else knew: services 1.1.5 ---
+
+constexpr Nanos kStart = Millis{1'000};
+
+TEST(RankStreamAdopted, GoesOnBehindTheWatermark) {
+  Stream s(true);
+  s.stream().Adopt(7, kStart);
+  EXPECT_EQ(s.losses(), 1) << "copies were counted elsewhere";
+  s.Connect();
+  s.Live(10);
+  s.AnswerRange(7, 9);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 7", "apply 8", "apply 9", "apply 10"));
+  EXPECT_EQ(s.State(), "degraded recovered");
+  EXPECT_EQ(s.detail(), "blocks up to message 7 come from another indexer");
+  s.Live(11);
+  EXPECT_EQ(s.stream().watermark(), 11u);
+}
+
+TEST(RankStreamAdopted, ARingThatBeginsRightBehindTheWatermarkWillDo) {
+  Stream s(true);
+  s.stream().Adopt(7, kStart);
+  s.Connect();
+  s.AnswerRange(8, 9);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 7", "apply 8", "apply 9"));
+  EXPECT_EQ(s.State(), "degraded recovered");
+}
+
+TEST(RankStreamAdopted, ARingThatBeginsLaterRebuilds) {
+  Stream s(true);
+  s.stream().Adopt(7, kStart);
+  s.Connect();
+  s.AnswerRange(9, 10);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 7", "clear", "apply 9", "apply 10"));
+  EXPECT_EQ(s.State(), "degraded history_gone");
+}
+
+TEST(RankStreamAdopted, AnEngineThatDoesNotKnowTheMessageIsAnotherOne) {
+  Stream s(true);
+  s.stream().Adopt(7, kStart);
+  s.Connect();
+  s.End();
+  s.AnswerRange(0, 1);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 7", "clear", "ask 0", "apply 0", "apply 1"));
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_EQ(s.stats().restarts, 1u);
+}
+
+TEST(RankStreamAdopted, ALiveMessageNotBeyondTheWatermarkIsOfAnotherEngine) {
+  for (const bool replay : {false, true}) {
+    Stream s(replay);
+    s.stream().Adopt(7, kStart);
+    s.Connect();
+    s.Take();
+    s.Live(0, "new");
+    if (replay) {
+      EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0"));
+      s.Answer(0, "new");
+      s.End();
+    } else {
+      EXPECT_EQ(s.Take().front(), "clear");
+    }
+    EXPECT_EQ(s.State(), "exact none");
+    EXPECT_EQ(s.stats().restarts, 1u);
+  }
+}
+
+TEST(RankStreamAdopted, WithoutReplayTheFirstMessageDecides) {
+  Stream next(false);
+  next.stream().Adopt(7, kStart);
+  next.Live(8);
+  EXPECT_THAT(next.Take(), ElementsAre("apply 8"));
+  EXPECT_EQ(next.State(), "degraded recovered");
+
+  Stream gap(false);
+  gap.stream().Adopt(7, kStart);
+  gap.Live(10);
+  EXPECT_THAT(gap.Take(), ElementsAre("apply 10"));
+  EXPECT_EQ(gap.State(), "degraded gap_unrepaired");
+}
+
+TEST(RankStreamAdopted, WithoutAWatermarkACompleteHistoryReplacesWhatWasKnown) {
+  Stream s(true);
+  s.stream().Adopt(std::nullopt, kStart);
+  s.Connect();
+  s.AnswerRange(0, 1);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0", "clear", "apply 0", "apply 1"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStreamAdopted, WithoutAWatermarkAnIncompleteHistoryIsAppliedOverWhatWasKnown) {
+  Stream s(true);
+  s.stream().Adopt(std::nullopt, kStart);
+  s.Connect();
+  s.AnswerRange(5, 6);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0", "apply 5", "apply 6"));
+  EXPECT_EQ(s.State(), "degraded recovered");
+}
+
+TEST(RankStreamAdopted, WithoutAWatermarkAnEngineWithoutHistoryIsAnotherOne) {
+  Stream s(true);
+  s.stream().Adopt(std::nullopt, kStart);
+  s.Connect();
+  s.End();
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0", "clear", "ask 0"));
+  EXPECT_EQ(s.State(), "exact none");
+
+  Stream live(false);
+  live.stream().Adopt(std::nullopt, kStart);
+  live.Live(0);
+  EXPECT_THAT(live.Take(), ElementsAre("clear", "apply 0"));
+  EXPECT_EQ(live.State(), "exact none");
+}
+
+TEST(RankStreamAdopted, WithoutAWatermarkAndReplayTheFirstMessageSetsTheCursor) {
+  Stream s(false);
+  s.stream().Adopt(std::nullopt, kStart);
+  s.Live(4);
+  s.Live(5);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 4", "apply 5"));
+  EXPECT_EQ(s.State(), "degraded recovered");
+}
+
+TEST(RankStreamAdopted, AnEngineThatNeverComesUpLosesItsBlocks) {
+  Stream s(true);
+  s.stream().Adopt(7, kStart);
+  s.Pass(Millis{119'999});
+  EXPECT_THAT(s.Take(), IsEmpty());
+  s.Pass(Millis{1});
+  EXPECT_THAT(s.Take(), ElementsAre("clear"));
+  s.Connect();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0"));
+}
+
 // --- the rest ---
 
 TEST(RankStream, ResyncForgetsAndFetchesEverything) {

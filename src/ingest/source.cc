@@ -41,6 +41,10 @@ Result<std::unique_ptr<Source>> Source::Open(SourceSpec spec,
   std::unique_ptr<Source> source(new Source(std::move(spec), std::move(health), options, poller,
                                             targets, block_size, metrics, clock));
   source->live_ = std::move(live);
+  if (const auto& recovered = source->spec_.recovered) {
+    source->fed_.insert(source->spec_.rank);  // so that a clear reaches them
+    source->stream_.Adopt(recovered->watermark, clock.Now());
+  }
   return source;
 }
 

@@ -39,7 +39,7 @@ TEST(OverlapScores, ResetForgetsTheAnswerAndKeepsTheRoom) {
 }
 
 TEST(RankState, EveryReasonHasAName) {
-  for (int i = 0; i <= static_cast<int>(StateReason::kForeignRank); ++i) {
+  for (int i = 0; i <= static_cast<int>(StateReason::kRecovered); ++i) {
     EXPECT_FALSE(StateReasonName(static_cast<StateReason>(i)).empty());
   }
 }

@@ -38,9 +38,10 @@ enum class StateReason : std::uint8_t {
   kForeignRank,        // the stream names only ranks that are not registered
   kRefused,            // something answers at the endpoint that is no engine's event socket
   kUnknownGroupKind,   // a cache group of a kind we do not know: what is of use cannot be told
+  kRecovered,          // begun with the blocks that another indexer knew, not with the first event
 };
 
-inline constexpr std::array<std::string_view, 15> kStateReasonNames = {"none",
+inline constexpr std::array<std::string_view, 16> kStateReasonNames = {"none",
                                                                        "no_event_source",
                                                                        "connecting",
                                                                        "replaying",
@@ -54,7 +55,8 @@ inline constexpr std::array<std::string_view, 15> kStateReasonNames = {"none",
                                                                        "disconnected",
                                                                        "foreign_rank",
                                                                        "refused",
-                                                                       "unknown_group_kind"};
+                                                                       "unknown_group_kind",
+                                                                       "recovered"};
 constexpr std::string_view StateReasonName(StateReason reason) {
   return kStateReasonNames[static_cast<std::size_t>(reason)];
 }

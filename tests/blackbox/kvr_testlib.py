@@ -183,7 +183,8 @@ class Indexer(Process):
     """`kvroute indexer` on a free port, and what tests ask it."""
 
     def __init__(self, *words, env=None):
-        super().__init__(["indexer", "--port", "0", "--address", "127.0.0.1", *words], env=env)
+        port = [] if "--port" in words else ["--port", "0"]
+        super().__init__(["indexer", *port, "--address", "127.0.0.1", *words], env=env)
         self.client = Client(self.addresses["indexer"])
 
     def register(self, worker, endpoint, rank=0, block_size=4, replay=None, model="m", **more):

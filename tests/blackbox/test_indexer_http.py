@@ -1,6 +1,7 @@
 """HTTP behaviour of `kvroute indexer`, row by row of the list of edge cases, rows 1 to 66 and 175
 to 189. A row that needs more tokens than memory holds (64) is a unit test of the answers; rows on
-path parameters and access logs (16, 17, 188 to 190) have no route here."""
+path parameters (16, 17) have no route here; peers and access logs (188 to 190) have files of their
+own."""
 
 import concurrent.futures
 import json

@@ -10,7 +10,6 @@
 
 #include "base/json_writer.h"
 #include "model/rank_state.h"
-#include "model/tier.h"
 
 namespace kvr::service {
 namespace {
@@ -161,77 +160,6 @@ void WriteWorker(JsonWriter& json, const fleet::Worker& worker, Nanos now) {
   json.EndObject();
 }
 
-void WriteEvent(JsonWriter& json, const PlacementEvent& event, std::uint64_t event_id) {
-  json.BeginObject();
-  json.Field("worker_id", Raw(event.rank.worker));
-  json.Field("storage_tier", TierName(event.tier));
-  json.Key("event");
-  json.BeginObject();
-  json.Field("event_id", event_id);
-  json.Field("dp_rank", event.rank.dp_rank);
-  json.Key("data");
-  json.BeginObject();
-  json.Key("stored");
-  json.BeginObject();
-  json.Key("parent_hash");
-  if (event.parent) {
-    json.Value(Raw(*event.parent));
-  } else {
-    json.Null();
-  }
-  json.Key("blocks");
-  json.BeginArray();
-  for (const PlacedBlock& block : event.blocks) {
-    json.BeginObject();
-    json.Field("block_hash", Raw(block.engine));
-    json.Field("tokens_hash", Raw(block.local));
-    json.EndObject();
-  }
-  json.EndArray();
-  json.EndObject();
-  json.EndObject();
-  json.EndObject();
-  json.EndObject();
-}
-
-// "model:group", as the reference names it. Its readers split at the first colon, so those of the
-// model are written as %3A; this also keeps the keys of two partitions apart.
-std::string DumpKey(const Partition& partition) {
-  std::string key;
-  for (const char c : partition.model_name) {
-    if (c == ':') {
-      key += "%3A";
-    } else if (c == '%') {
-      key += "%25";
-    } else {
-      key += c;
-    }
-  }
-  return key + ':' + partition.routing_group;
-}
-
-// The head of a partition's dump, inside an object that is already open.
-void WriteDumpHead(JsonWriter& json, const index::PartitionIndex& partition,
-                   std::span<const fleet::Worker* const> workers) {
-  json.Field("model_name", partition.partition.model_name);
-  json.Field("routing_group", partition.partition.routing_group);
-  json.Field("version", 1);
-  json.Field("block_size", partition.block_size);
-  json.Key("watermarks");
-  json.BeginObject();
-  for (const fleet::Worker* worker : workers) {
-    json.Key(Number(Raw(worker->spec.id)));
-    json.BeginObject();
-    for (const fleet::RankEntry& entry : worker->ranks) {
-      if (const auto watermark = entry.health->watermark()) {
-        json.Field(Number(entry.rank.dp_rank), *watermark);
-      }
-    }
-    json.EndObject();
-  }
-  json.EndObject();
-}
-
 }  // namespace
 
 std::string_view ListenerStatus(const fleet::RankEntry& entry) {
@@ -298,41 +226,6 @@ std::string WorkersAnswer(std::span<const fleet::Worker* const> workers, Nanos n
     WriteWorker(json, *worker, now);
   json.EndArray();
   return out;
-}
-
-void AppendPartitionDump(std::string& out, const index::PartitionIndex& partition,
-                         std::span<const fleet::Worker* const> workers) {
-  AppendJsonString(out, DumpKey(partition.partition));
-  out += ':';
-  JsonWriter json(out);
-  json.BeginObject();
-  WriteDumpHead(json, partition, workers);
-  json.Key("events");
-  json.BeginArray();
-  std::uint64_t event_id = 0;
-  partition.index->Dump([&](const PlacementEvent& event) { WriteEvent(json, event, event_id++); });
-  json.EndArray();
-  json.EndObject();
-}
-
-void AppendPartitionDumpLines(std::string& out, const index::PartitionIndex& partition,
-                              std::span<const fleet::Worker* const> workers) {
-  {
-    JsonWriter json(out);
-    json.BeginObject();
-    json.Key("partition");
-    json.BeginObject();
-    WriteDumpHead(json, partition, workers);
-    json.EndObject();
-    json.EndObject();
-    out += '\n';
-  }
-  std::uint64_t event_id = 0;
-  partition.index->Dump([&](const PlacementEvent& event) {
-    JsonWriter json(out);
-    WriteEvent(json, event, event_id++);
-    out += '\n';
-  });
 }
 
 }  // namespace kvr::service

@@ -8,8 +8,7 @@
 
 #include "base/clock.h"
 #include "fleet/catalog.h"
-#include "index/index_set.h"
-#include "model/ids.h"
+#include "index/side_groups.h"
 #include "model/overlap.h"
 
 namespace kvr::service {
@@ -35,14 +34,5 @@ std::string WorkersAnswer(std::span<const fleet::Worker* const> workers, Nanos n
 // "pending") or "active". Active means that the transport reports a connection; failed listeners go
 // on trying.
 std::string_view ListenerStatus(const fleet::RankEntry& entry);
-
-// Appends `"model:group":{"model_name":...,"routing_group":...,"version":1,"block_size":16,
-// "watermarks":{"1":{"0":17}},"events":[RouterEvent...]}`.
-void AppendPartitionDump(std::string& out, const index::PartitionIndex& partition,
-                         std::span<const fleet::Worker* const> workers);
-
-// One line a partition head, then one line an event, for a client that reads as it comes.
-void AppendPartitionDumpLines(std::string& out, const index::PartitionIndex& partition,
-                              std::span<const fleet::Worker* const> workers);
 
 }  // namespace kvr::service

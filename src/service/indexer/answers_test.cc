@@ -1,5 +1,6 @@
 #include "service/indexer/answers.h"
 
+#include <span>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -57,21 +58,6 @@ TEST(Answers, RanksOfHybridModelsSayWhatCanBeReused) {
   sides->Store(1, Tier::kDevice, std::span(&copy, 1));
   EXPECT_NE(QueryAnswer(scores, 4, {}, options).find(R"("hybrid":{"7":{"1":8}})"),
             std::string::npos);
-}
-
-TEST(Answers, D2KeysOfPartitionsDiffer) {
-  const auto key = [](std::string model, std::string group) {
-    index::IndexSet indexes(index::IndexOptions{});
-    const auto partition = indexes.GetOrCreate({std::move(model), std::move(group)}, 4);
-    std::string out;
-    AppendPartitionDump(out, **partition, {});
-    return out.substr(0, out.find(":{"));
-  };
-  EXPECT_EQ(key("org/model-1.5", "default"), R"("org/model-1.5:default")");
-  EXPECT_EQ(key("a:b", "g:h"), R"("a%3Ab:g:h")");
-  EXPECT_EQ(key("a", "b:g:h"), R"("a:b:g:h")");
-  EXPECT_EQ(key("a%3Ab", "g"), R"("a%253Ab:g")");
-  EXPECT_EQ(key("\"", "\n"), R"("\":\n")");
 }
 
 }  // namespace

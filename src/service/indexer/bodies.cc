@@ -125,4 +125,12 @@ Result<QueryByHashBody> ReadQueryByHashBody(std::string_view text) {
   return read;
 }
 
+Result<PeerBody> ReadPeerBody(std::string_view text) {
+  KVR_TRY(auto body, JsonBody::Parse(text));
+  PeerBody read;
+  KVR_TRY(read.url, body.String("url"));
+  KVR_TRY(read.notes, ReadNotes(body));
+  return read;
+}
+
 }  // namespace kvr::service

@@ -61,4 +61,10 @@ struct QueryByHashBody {
 // A cache salt is kInvalidArgument: the hashes have it in them already.
 Result<QueryByHashBody> ReadQueryByHashBody(std::string_view text);
 
+struct PeerBody {
+  std::string url;
+  BodyNotes notes;
+};
+Result<PeerBody> ReadPeerBody(std::string_view text);
+
 }  // namespace kvr::service

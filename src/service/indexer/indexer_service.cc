@@ -3,9 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -16,8 +14,12 @@
 #include "hashing/block_hash.h"
 #include "model/overlap.h"
 #include "service/common_pages.h"
+#include "service/indexer/access_record.h"
 #include "service/indexer/answers.h"
 #include "service/indexer/bodies.h"
+#include "service/indexer/dump_writer.h"
+#include "service/indexer/indexer_metrics.h"
+#include "service/indexer/status_answer.h"
 #include "service/media_type.h"
 #include "service/rejected_page.h"
 
@@ -31,12 +33,35 @@ using net::Task;
 // A streamed dump hands on pieces of about this size.
 constexpr std::size_t kDumpPieceBytes = 256u << 10;
 
+// A parameter that cannot be decoded would read like one that is absent.
+Result<void> CheckQuery(const net::HttpRequest& request) {
+  if (net::PercentDecode(request.query())) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              "the query string has a percent sign without two hex digits after it");
+}
+
+// ?model_name=&routing_group=
+struct PartitionFilter {
+  static PartitionFilter Of(const net::HttpRequest& request) {
+    return {net::QueryParameter(request.query(), "model_name"),
+            net::QueryParameter(request.query(), "routing_group")};
+  }
+  [[nodiscard]] bool Passes(const Partition& partition) const {
+    return (!model_name || partition.model_name == *model_name) &&
+           (!routing_group || partition.routing_group == *routing_group);
+  }
+
+  std::optional<std::string> model_name;
+  std::optional<std::string> routing_group;
+};
+
 }  // namespace
 
 struct IndexerService::Impl {
-  Impl(SourceRegistry& sources_in, metrics::Registry& registry_in, const Clock& clock_in,
+  Impl(const Parts& parts_in, metrics::Registry& registry_in, const Clock& clock_in,
        const Options& options_in)
-      : sources(sources_in),
+      : sources(parts_in.sources),
+        parts(parts_in),
         registry(registry_in),
         clock(clock_in),
         options(options_in),
@@ -49,14 +74,15 @@ struct IndexerService::Impl {
         query_ranks(registry_in.AddHistogram("kvr_indexer_query_scored_ranks",
                                              "Ranks that hold a part of the query",
                                              metrics::ExponentialBounds(1, 2, 13))),
-        collector(
-            registry_in.AddCollector([this](metrics::SampleSink& sink) { CollectFleet(sink); })) {}
+        collector(registry_in.AddCollector(
+            [this](metrics::SampleSink& sink) { CollectIndexer(sources, sink); })) {}
 
   // --- requests ---------------------------------------------------------------------------------
 
-  Result<HttpResponse> Register(const net::HttpRequest& request) {
+  Result<HttpResponse> Register(const net::HttpRequest& request, AccessRecord& record) {
     KVR_TRY_VOID(RequireJson(request));
     KVR_TRY(RegisterBody body, ReadRegisterBody(request.body));
+    record.model = body.partition.model_name;
     KVR_TRY(const auto warnings, Warnings(body.notes));
     const Rank rank = body.rank;
     KVR_TRY(const bool is_new,
@@ -67,21 +93,23 @@ struct IndexerService::Impl {
           ErrorCode::kAlreadyExists,
           fmt::format("instance {} dp_rank {} already registered", Raw(rank.worker), rank.dp_rank));
     }
-    return Status(is_new ? 201 : 200, is_new ? "ok" : "unchanged", warnings);
+    return StatusAnswer(is_new ? 201 : 200, is_new ? "ok" : "unchanged", warnings);
   }
 
-  Result<HttpResponse> Unregister(const net::HttpRequest& request) {
+  Result<HttpResponse> Unregister(const net::HttpRequest& request, AccessRecord& record) {
     KVR_TRY_VOID(RequireJson(request));
     KVR_TRY(const UnregisterBody body, ReadUnregisterBody(request.body));
+    record.model = body.model_name;
     KVR_TRY(const auto warnings, Warnings(body.notes));
     KVR_TRY_VOID(
         sources.Unregister(body.worker, body.model_name, body.routing_group, body.dp_rank));
-    return Status(200, "ok", warnings);
+    return StatusAnswer(200, "ok", warnings);
   }
 
-  Result<HttpResponse> Query(const net::HttpRequest& request) {
+  Result<HttpResponse> Query(const net::HttpRequest& request, AccessRecord& record) {
     KVR_TRY_VOID(RequireJson(request));
     KVR_TRY(const QueryBody body, ReadQueryBody(request.body));
+    record.model = body.partition.model_name;
     KVR_TRY(const auto warnings, Warnings(body.notes));
     KVR_TRY(const auto index, sources.FindIndex(body.partition));
 
@@ -95,30 +123,58 @@ struct IndexerService::Impl {
     return Answer(*index, blocks, body.include_zero, start, warnings);
   }
 
-  Result<HttpResponse> QueryByHash(const net::HttpRequest& request) {
+  Result<HttpResponse> QueryByHash(const net::HttpRequest& request, AccessRecord& record) {
     KVR_TRY_VOID(RequireJson(request));
     KVR_TRY(const QueryByHashBody body, ReadQueryByHashBody(request.body));
+    record.model = body.partition.model_name;
     KVR_TRY(const auto warnings, Warnings(body.notes));
     KVR_TRY(const auto index, sources.FindIndex(body.partition));
     return Answer(*index, body.blocks, body.include_zero, clock.Now(), warnings);
   }
 
   HttpResponse Workers(const net::HttpRequest& request) {
+    const PartitionFilter wanted = PartitionFilter::Of(request);
     const auto snapshot = sources.catalog().snapshot();
-    const auto model = net::QueryParameter(request.query(), "model_name");
-    const auto group = net::QueryParameter(request.query(), "routing_group");
     std::vector<const fleet::Worker*> chosen;
     for (const auto& worker : snapshot->workers) {
-      const Partition& partition = worker->spec.partition;
-      if (model && partition.model_name != *model) continue;
-      if (group && partition.routing_group != *group) continue;
-      chosen.push_back(worker.get());
+      if (wanted.Passes(worker->spec.partition)) chosen.push_back(worker.get());
     }
     return net::JsonResponse(200, WorkersAnswer(chosen, clock.Now()));
   }
 
+  Result<HttpResponse> RegisterPeer(const net::HttpRequest& request) {
+    KVR_TRY_VOID(RequireJson(request));
+    KVR_TRY(const PeerBody body, ReadPeerBody(request.body));
+    KVR_TRY(const auto warnings, Warnings(body.notes));
+    KVR_TRY_VOID(parts.peers.Add(body.url));
+    return StatusAnswer(201, "ok", warnings);
+  }
+
+  Result<HttpResponse> DeregisterPeer(const net::HttpRequest& request) {
+    KVR_TRY_VOID(RequireJson(request));
+    KVR_TRY(const PeerBody body, ReadPeerBody(request.body));
+    KVR_TRY(const auto warnings, Warnings(body.notes));
+    if (!parts.peers.Remove(body.url)) return Fail(ErrorCode::kNotFound, "peer not found");
+    return StatusAnswer(200, "ok", warnings);
+  }
+
+  HttpResponse Peers() {
+    std::string out;
+    JsonWriter json(out);
+    json.BeginArray();
+    for (const std::string& url : parts.peers.urls())
+      json.Value(url);
+    json.EndArray();
+    return net::JsonResponse(200, std::move(out));
+  }
+
   HttpResponse Ready() {
     std::vector<std::string> reasons;
+    if (parts.recovery != nullptr) {
+      if (std::string reason = parts.recovery->not_ready_reason(); !reason.empty()) {
+        reasons.push_back(std::move(reason));
+      }
+    }
     const auto snapshot = sources.catalog().snapshot();
     if (snapshot->workers.size() < options.min_initial_workers) {
       reasons.push_back(fmt::format("{} of {} initial workers are registered",
@@ -130,36 +186,50 @@ struct IndexerService::Impl {
     return ReadyPage(snapshot->workers.size(), reasons);
   }
 
-  // Whole as one object in the reference's shape, or with ?format=ndjson as lines that are sent as
-  // they are made, one partition after the other.
-  Task<void> Dump(HttpExchange& exchange) {
-    const net::HttpRequest& request = exchange.request();
+  // As one object in the reference's shape, or with ?format=ndjson as lines.
+  Result<std::unique_ptr<DumpWriter>> StartDump(const net::HttpRequest& request, bool& lines) {
+    KVR_TRY_VOID(CheckQuery(request));
+    const PartitionFilter wanted = PartitionFilter::Of(request);
     const auto format = net::QueryParameter(request.query(), "format");
-    const auto partitions = ChosenPartitions(request);
-    const auto snapshot = sources.catalog().snapshot();
-    if (format && *format == "ndjson") {
-      net::HttpHeaders headers;
-      headers.Set("Content-Type", "application/x-ndjson");
-      if (!co_await exchange.BeginStream(200, headers)) co_return;
-      for (const auto& partition : partitions) {
-        std::string lines;
-        AppendPartitionDumpLines(lines, *partition, snapshot->In(partition->partition));
-        for (std::size_t at = 0; at < lines.size(); at += kDumpPieceBytes) {
-          const auto piece = std::string_view(lines).substr(at, kDumpPieceBytes);
-          if (!co_await exchange.Write(piece)) co_return;
-        }
-      }
-      static_cast<void>(co_await exchange.EndStream());
+    lines = format == "ndjson";
+    if (format && !lines && *format != "json") {
+      return Fail(ErrorCode::kInvalidArgument,
+                  fmt::format("unknown format `{}`: json or ndjson", *format));
+    }
+    auto partitions = sources.indexes().List();
+    std::erase_if(partitions, [&wanted](const auto& partition) {
+      return !wanted.Passes(partition->partition);
+    });
+    return std::make_unique<DumpWriter>(
+        lines ? DumpWriter::Form::kLines : DumpWriter::Form::kObject, std::move(partitions),
+        sources.catalog().snapshot());
+  }
+
+  Task<void> Dump(HttpExchange& exchange) {
+    AccessRecord record(parts.access_log, options.trace_id_header, exchange.request(), "/dump",
+                        clock);
+    bool lines = false;
+    const auto dump = StartDump(exchange.request(), lines);
+    if (!dump) {
+      HttpResponse refusal = net::JsonError(dump.error());
+      record.status = refusal.status;
+      static_cast<void>(co_await exchange.Respond(std::move(refusal)));
       co_return;
     }
-    std::string out = "{";
-    for (const auto& partition : partitions) {
-      if (out.size() > 1) out += ',';
-      AppendPartitionDump(out, *partition, snapshot->In(partition->partition));
+    net::HttpHeaders headers;
+    headers.Set("Content-Type", lines ? "application/x-ndjson" : "application/json");
+    headers.Set(kInstanceHeader, options.instance_name);
+    if (!co_await exchange.BeginStream(200, headers)) co_return;
+    std::string piece;
+    while ((*dump)->Next(kDumpPieceBytes, piece)) {
+      if (!co_await exchange.Write(piece)) co_return;
     }
-    out += '}';
-    HttpResponse response = net::JsonResponse(200, std::move(out));
-    static_cast<void>(co_await exchange.Respond(std::move(response)));
+    if (co_await exchange.EndStream()) record.status = 200;
+  }
+
+  Result<HttpResponse> ReopenLogs() const {
+    if (parts.access_log != nullptr) KVR_TRY_VOID(parts.access_log->Reopen());
+    return StatusAnswer(200, "ok", {});
   }
 
   HttpResponse Metrics() { return MetricsPage(registry); }
@@ -186,88 +256,12 @@ struct IndexerService::Impl {
     return net::JsonResponse(200, std::move(body));
   }
 
-  // What a caller should know although the request was served. In strict mode unknown fields fail.
-  Result<std::vector<std::string>> Warnings(const BodyNotes& notes) const {
-    std::vector<std::string> warnings;
-    for (const std::string& field : notes.unknown_fields) {
-      warnings.push_back(fmt::format("unknown field `{}` is ignored", field));
-    }
-    if (options.strict && !warnings.empty()) {
-      return Fail(ErrorCode::kUnprocessable, warnings.front() + "; remove it");
-    }
-    if (notes.tenant_id) warnings.emplace_back("`tenant_id` has no effect; use `routing_group`");
-    return warnings;
-  }
-
-  // Puts "warnings" into a JSON object, if there are any.
-  static void AppendWarnings(std::string& object, const std::vector<std::string>& warnings) {
-    if (warnings.empty()) return;
-    object.pop_back();
-    object += ",\"warnings\":";
-    JsonWriter json(object);
-    json.BeginArray();
-    for (const std::string& warning : warnings)
-      json.Value(warning);
-    json.EndArray();
-    object += '}';
-  }
-
-  static HttpResponse Status(int status, std::string_view word,
-                             const std::vector<std::string>& warnings) {
-    std::string body = fmt::format("{{\"status\":\"{}\"}}", word);
-    AppendWarnings(body, warnings);
-    return net::JsonResponse(status, std::move(body));
-  }
-
-  [[nodiscard]] std::vector<std::shared_ptr<index::PartitionIndex>> ChosenPartitions(
-      const net::HttpRequest& request) const {
-    const auto model = net::QueryParameter(request.query(), "model_name");
-    const auto group = net::QueryParameter(request.query(), "routing_group");
-    auto partitions = sources.indexes().List();
-    std::erase_if(partitions, [&](const auto& partition) {
-      return (model && partition->partition.model_name != *model) ||
-             (group && partition->partition.routing_group != *group);
-    });
-    return partitions;
-  }
-
-  void CollectFleet(metrics::SampleSink& sink) const {
-    const auto snapshot = sources.catalog().snapshot();
-    sink.AddGauge("kvr_indexer_workers", "Registered workers", {},
-                  static_cast<double>(snapshot->workers.size()));
-    sink.AddGauge("kvr_indexer_partitions", "Partitions with an index", {},
-                  static_cast<double>(sources.indexes().size()));
-    std::map<std::string_view, int> by_status = {{"active", 0}, {"connecting", 0}, {"failed", 0}};
-    for (const auto& worker : snapshot->workers) {
-      for (const auto& entry : worker->ranks)
-        ++by_status[ListenerStatus(entry)];
-    }
-    for (const auto& [status, count] : by_status) {
-      sink.AddGauge("kvr_indexer_listeners", "Listeners by state",
-                    {{"status", std::string(status)}}, count);
-    }
-    for (const auto& partition : sources.indexes().List())
-      CollectIndex(sink, *partition);
-  }
-
-  static void CollectIndex(metrics::SampleSink& sink, const index::PartitionIndex& partition) {
-    const metrics::Labels labels = {{"model", partition.partition.model_name},
-                                    {"routing_group", partition.partition.routing_group}};
-    const index::IndexStats stats = partition.index->Stats();
-    const auto gauge = [&](std::string_view name, std::string_view help, std::uint64_t value) {
-      sink.AddGauge(name, help, labels, static_cast<double>(value));
-    };
-    gauge("kvr_index_ranks", "Ranks with a slot", stats.ranks);
-    gauge("kvr_index_blocks", "Distinct blocks", stats.nodes);
-    gauge("kvr_index_memberships", "Blocks held, counted per rank and tier", stats.memberships);
-    gauge("kvr_index_pending_blocks", "Blocks waiting for their parent or content",
-          stats.pending_blocks);
-    gauge("kvr_index_bytes", "Estimated heap in use", stats.bytes);
-    sink.AddCounter("kvr_index_pending_dropped_total", "Waiting blocks that gave way to newer ones",
-                    labels, static_cast<double>(stats.pending_dropped));
+  [[nodiscard]] Result<std::vector<std::string>> Warnings(const BodyNotes& notes) const {
+    return BodyWarnings(notes, options.strict);
   }
 
   SourceRegistry& sources;
+  const Parts parts;
   metrics::Registry& registry;
   const Clock& clock;
   const Options options;
@@ -279,20 +273,13 @@ struct IndexerService::Impl {
 
 namespace {
 
-// A handler that answers at once.
-net::HttpHandler Plain(std::function<Result<HttpResponse>(const net::HttpRequest&)> answer) {
-  return [answer = std::move(answer)](HttpExchange& exchange) -> Task<void> {
-    auto answered = answer(exchange.request());
-    HttpResponse response = answered ? *std::move(answered) : net::JsonError(answered.error());
-    static_cast<void>(co_await exchange.Respond(std::move(response)));
-  };
-}
+using PlainAnswer = std::function<Result<HttpResponse>(const net::HttpRequest&, AccessRecord&)>;
 
 }  // namespace
 
-IndexerService::IndexerService(SourceRegistry& sources, metrics::Registry& registry,
-                               const Clock& clock, const Options& options)
-    : impl_(std::make_unique<Impl>(sources, registry, clock, options)) {}
+IndexerService::IndexerService(const Parts& parts, metrics::Registry& registry, const Clock& clock,
+                               const Options& options)
+    : impl_(std::make_unique<Impl>(parts, registry, clock, options)) {}
 
 IndexerService::~IndexerService() = default;
 
@@ -300,20 +287,50 @@ void IndexerService::Mount(net::HttpServer& server) {
   Impl* const impl = impl_.get();
   const std::size_t query_max = impl->options.query_bytes_max;
   const std::size_t body_max = impl->options.body_bytes_max;
-  server.Route("POST", "/register", Plain([impl](const auto& r) { return impl->Register(r); }),
-               body_max);
-  server.Route("POST", "/unregister", Plain([impl](const auto& r) { return impl->Unregister(r); }),
-               body_max);
-  server.Route("POST", "/query", Plain([impl](const auto& r) { return impl->Query(r); }),
-               query_max);
-  server.Route("POST", "/query_by_hash",
-               Plain([impl](const auto& r) { return impl->QueryByHash(r); }), body_max);
-  server.Route("GET", "/workers", Plain([impl](const auto& r) { return impl->Workers(r); }));
-  server.Route("GET", "/workers/{id}/rejected",
-               Plain([impl](const auto& r) { return RejectedPage(impl->sources.catalog(), r); }));
-  server.Route("GET", "/ready", Plain([impl](const auto&) { return impl->Ready(); }));
-  server.Route("GET", "/metrics", Plain([impl](const auto&) { return impl->Metrics(); }));
-  server.Route("GET", "/health", Plain([](const auto&) { return HttpResponse(); }));
+  // A handler that answers at once.
+  const auto route = [&](const char* method, const char* path, PlainAnswer answer,
+                         std::size_t bytes_max) {
+    auto handler = [impl, path, answer = std::move(answer)](HttpExchange& exchange) -> Task<void> {
+      const net::HttpRequest& request = exchange.request();
+      AccessRecord record(impl->parts.access_log, impl->options.trace_id_header, request, path,
+                          impl->clock);
+      const auto checked = CheckQuery(request);
+      auto answered = checked ? answer(request, record) : tl::make_unexpected(checked.error());
+      HttpResponse response = answered ? *std::move(answered) : net::JsonError(answered.error());
+      const int status = response.status;
+      if (co_await exchange.Respond(std::move(response))) record.status = status;
+    };
+    server.Route(method, path, std::move(handler), bytes_max);
+  };
+  const auto post = [&](const char* path, PlainAnswer answer, std::size_t bytes_max) {
+    route("POST", path, std::move(answer), bytes_max);
+  };
+  const auto get = [&](const char* path, PlainAnswer answer) {
+    route("GET", path, std::move(answer), 0);
+  };
+  using R = const net::HttpRequest&;
+  using A = AccessRecord&;
+  post(
+      "/register", [impl](R r, A a) { return impl->Register(r, a); }, body_max);
+  post(
+      "/unregister", [impl](R r, A a) { return impl->Unregister(r, a); }, body_max);
+  post(
+      "/query", [impl](R r, A a) { return impl->Query(r, a); }, query_max);
+  post(
+      "/query_by_hash", [impl](R r, A a) { return impl->QueryByHash(r, a); }, body_max);
+  post(
+      "/register_peer", [impl](R r, A) { return impl->RegisterPeer(r); }, body_max);
+  post(
+      "/deregister_peer", [impl](R r, A) { return impl->DeregisterPeer(r); }, body_max);
+  post(
+      "/reopen_logs", [impl](R, A) { return impl->ReopenLogs(); }, body_max);
+  get("/peers", [impl](R, A) { return impl->Peers(); });
+  get("/workers", [impl](R r, A) { return impl->Workers(r); });
+  get("/workers/{id}/rejected",
+      [impl](R r, A) { return RejectedPage(impl->sources.catalog(), r); });
+  get("/ready", [impl](R, A) { return impl->Ready(); });
+  get("/metrics", [impl](R, A) { return impl->Metrics(); });
+  get("/health", [](R, A) { return HttpResponse(); });
   server.Route("GET", "/dump", [impl](HttpExchange& exchange) { return impl->Dump(exchange); });
 }
 

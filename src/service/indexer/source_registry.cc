@@ -1,15 +1,23 @@
 #include "service/indexer/source_registry.h"
 
+#include <algorithm>
+#include <iterator>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/log.h"
+#include "model/placement_event.h"
 #include "net/event_endpoint.h"
 #include "net/event_socket.h"
 
 namespace kvr::service {
 namespace {
+
+// Recovered blocks are applied in parts of so many, so that queries get their turn in between.
+constexpr std::size_t kAdoptBlocks = 1'024;
 
 Result<void> CheckEndpoints(const fleet::EventSource& source) {
   KVR_TRY_VOID(net::CheckEventEndpoint(source.endpoint));
@@ -38,7 +46,12 @@ fleet::WorkerSpec SpecOf(const SourceRegistry::Request& request) {
 
 SourceRegistry::SourceRegistry(fleet::Catalog& catalog, index::IndexSet& indexes,
                                ingest::Ingest& ingest, const Clock& clock, const Options& options)
-    : catalog_(catalog), indexes_(indexes), ingest_(ingest), clock_(clock), options_(options) {}
+    : catalog_(catalog),
+      indexes_(indexes),
+      ingest_(ingest),
+      clock_(clock),
+      options_(options),
+      quarantine_(options.quarantine) {}
 
 Result<bool> SourceRegistry::Register(const Request& request) {
   KVR_TRY_VOID(CheckEndpoints(request.source));
@@ -57,7 +70,19 @@ Result<bool> SourceRegistry::Register(const Request& request) {
   }
   if (!added) return tl::make_unexpected(std::move(added).error());
   if (!*added) return false;
-  if (auto followed = Follow(request); !followed) {
+  Result<void> followed;
+  if (!holding_) {
+    followed = Follow(request);
+  } else if (const auto index = IndexFor(request); index) {
+    held_.insert_or_assign(request.rank, request);
+    catalog_.snapshot()
+        ->Find(request.rank)
+        ->health->SetStatus({RankState::kWarming, StateReason::kConnecting},
+                            "peers are asked first", clock_.Now());
+  } else {
+    followed = tl::make_unexpected(index.error());
+  }
+  if (!followed) {
     catalog_.RemoveRank(request.rank);
     NoteIfEmpty(request.partition);
     return tl::make_unexpected(std::move(followed).error());
@@ -67,22 +92,107 @@ Result<bool> SourceRegistry::Register(const Request& request) {
   return true;
 }
 
-Result<void> SourceRegistry::Follow(const Request& request) {
+void SourceRegistry::Hold() {
+  const Lock lock(mutex_);
+  holding_ = true;
+}
+
+void SourceRegistry::Release() {
+  while (true) {  // a lock a rank: adopting its blocks may take long
+    const Lock lock(mutex_);
+    holding_ = false;
+    if (held_.empty()) return;
+    const Request request = std::move(held_.begin()->second);
+    held_.erase(held_.begin());
+    const auto followed = Follow(request);
+    if (followed) continue;
+    KVR_ERROR("instance {} dp_rank {} is unregistered again: {}", Raw(request.rank.worker),
+              request.rank.dp_rank, followed.error().message);
+    catalog_.RemoveRank(request.rank);
+    NoteIfEmpty(request.partition);
+  }
+}
+
+Result<std::size_t> SourceRegistry::Recover(RecoveredPartition partition) {
+  const Lock lock(mutex_);
+  const auto snapshot = catalog_.snapshot();
+  const auto index = indexes_.Find(partition.partition);
+  if (index && !snapshot->In(partition.partition).empty() &&
+      index->block_size != partition.block_size) {
+    return Fail(ErrorCode::kAlreadyExists, fmt::format("block_size is {} there and {} here",
+                                                       partition.block_size, index->block_size));
+  }
+  std::size_t followed = 0;
+  for (auto entry = partition.ranks.begin(); entry != partition.ranks.end();) {
+    const bool begun = snapshot->Find(entry->first) != nullptr && !held_.contains(entry->first);
+    followed += begun ? 1 : 0;
+    entry = begun ? partition.ranks.erase(entry) : std::next(entry);
+  }
+  KVR_TRY_VOID(quarantine_.Add(std::move(partition), clock_.Now()));
+  return followed;
+}
+
+std::size_t SourceRegistry::DropUnclaimed() {
+  const Lock lock(mutex_);
+  const std::size_t dropped = quarantine_.DropExpired(clock_.Now());
+  expired_ranks_ += dropped;
+  return dropped;
+}
+
+SourceRegistry::RecoveryStats SourceRegistry::recovery_stats() const {
+  const Lock lock(mutex_);
+  return {quarantine_.ranks(), quarantine_.blocks(), adopted_ranks_, expired_ranks_};
+}
+
+std::optional<ingest::SourceSpec::Recovered> SourceRegistry::Adopt(Rank rank,
+                                                                   index::PartitionIndex& index) {
+  const auto recovered = quarantine_.Take(rank, index.partition, index.block_size, clock_.Now());
+  if (!recovered) return std::nullopt;
+  const auto slot = index.index->AddRank(rank);
+  if (!slot) return std::nullopt;  // which the ingest will say, too
+  const std::span<const PlacedBlock> blocks(recovered->blocks);
+  for (const RecoveredRank::Run& run : recovered->runs) {
+    PlacementEvent event;
+    event.tier = run.tier;
+    event.rank = rank;
+    event.parent = run.parent;
+    for (std::size_t at = run.begin; at < run.end; at += kAdoptBlocks) {
+      event.blocks = blocks.subspan(at, std::min(kAdoptBlocks, run.end - at));
+      index.index->Apply(*slot, event);
+      event.parent = event.blocks.back().engine;
+    }
+  }
+  ++adopted_ranks_;
+  return ingest::SourceSpec::Recovered{recovered->watermark};
+}
+
+Result<std::shared_ptr<index::PartitionIndex>> SourceRegistry::IndexFor(const Request& request) {
   auto index = indexes_.GetOrCreate(request.partition, request.block_size);
   if (!index && empty_since_.contains(request.partition)) {
     // The partition's workers are gone, so nothing speaks for the old block size any more.
     indexes_.Remove(request.partition);
     index = indexes_.GetOrCreate(request.partition, request.block_size);
   }
-  if (!index) return tl::make_unexpected(std::move(index).error());
+  return index;
+}
+
+Result<void> SourceRegistry::Follow(const Request& request) {
+  KVR_TRY(const auto index, IndexFor(request));
   const auto snapshot = catalog_.snapshot();
   ingest::SourceSpec spec;
   spec.rank = request.rank;
   spec.source = request.source;
-  return ingest_.Add(std::move(spec), *index, snapshot->Find(request.rank)->health);
+  spec.recovered = Adopt(request.rank, *index);
+  const bool adopted = spec.recovered.has_value();
+  // Each reader of a polled engine numbers its messages itself.
+  if (adopted && net::IsPolled(request.source.endpoint)) spec.recovered->watermark.reset();
+  auto added = ingest_.Add(std::move(spec), index, snapshot->Find(request.rank)->health);
+  if (!added && adopted) index->index->RemoveRank(request.rank);
+  return added;
 }
 
 void SourceRegistry::Drop(Rank rank) {
+  held_.erase(rank);
   ingest_.Remove(rank);
   catalog_.RemoveRank(rank);
 }

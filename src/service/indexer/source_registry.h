@@ -16,10 +16,16 @@
 #include "index/index_set.h"
 #include "ingest/ingest.h"
 #include "model/ids.h"
+#include "service/indexer/quarantine.h"
+#include "service/indexer/recovered_rank.h"
 
 namespace kvr::service {
 
 // Registers ranks with the catalog, their partition's index and the ingest, all three or none.
+//
+// What a peer knew of a rank is taken over when the rank's stream begins, and never later: a rank
+// that has events of its own is not touched. It goes on from the peer's watermark. Until a rank is
+// registered its blocks are in quarantine.
 //
 // Thread-safe. Changes are serialised; reading goes to the catalog and the indexes directly.
 class SourceRegistry {
@@ -28,6 +34,7 @@ class SourceRegistry {
     // How long the empty index of a partition answers after its last worker left; then the
     // partition is unknown.
     Millis partition_grace{60'000};
+    Quarantine::Options quarantine;
   };
 
   struct Request {
@@ -52,6 +59,25 @@ class SourceRegistry {
                           std::optional<std::string_view> routing_group,
                           std::optional<std::uint32_t> dp_rank) KVR_EXCLUDES(mutex_);
 
+  // From now on until Release ranks are registered, but their streams wait, so that they can begin
+  // with what a peer knows. Before the first Register.
+  void Hold() KVR_EXCLUDES(mutex_);
+  void Release() KVR_EXCLUDES(mutex_);
+
+  // Keeps what a peer knew for ranks whose stream has not begun; how many ranks were passed over
+  // because theirs has. kAlreadyExists when the partition has another block size here, kTooLarge.
+  Result<std::size_t> Recover(RecoveredPartition partition) KVR_EXCLUDES(mutex_);
+  // Drops recovered blocks whose rank was not registered within the grace period; how many ranks.
+  std::size_t DropUnclaimed() KVR_EXCLUDES(mutex_);
+
+  struct RecoveryStats {
+    std::size_t waiting_ranks = 0;  // in quarantine
+    std::size_t waiting_blocks = 0;
+    std::uint64_t adopted_ranks = 0;
+    std::uint64_t expired_ranks = 0;
+  };
+  [[nodiscard]] RecoveryStats recovery_stats() const KVR_EXCLUDES(mutex_);
+
   // The partition's index; kNotFound "no indexer for model=M routing_group=G".
   Result<std::shared_ptr<index::PartitionIndex>> FindIndex(const Partition& partition)
       KVR_EXCLUDES(mutex_);
@@ -60,7 +86,12 @@ class SourceRegistry {
   [[nodiscard]] const index::IndexSet& indexes() const { return indexes_; }
 
  private:
+  Result<std::shared_ptr<index::PartitionIndex>> IndexFor(const Request& request)
+      KVR_REQUIRES(mutex_);
   Result<void> Follow(const Request& request) KVR_REQUIRES(mutex_);
+  // Applies the rank's recovered blocks, if there are any. Its stream has not begun.
+  std::optional<ingest::SourceSpec::Recovered> Adopt(Rank rank, index::PartitionIndex& index)
+      KVR_REQUIRES(mutex_);
   void Drop(Rank rank) KVR_REQUIRES(mutex_);
   void NoteIfEmpty(const Partition& partition) KVR_REQUIRES(mutex_);
 
@@ -69,7 +100,12 @@ class SourceRegistry {
   ingest::Ingest& ingest_;
   const Clock& clock_;
   const Options options_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  Quarantine quarantine_ KVR_GUARDED_BY(mutex_);
+  bool holding_ KVR_GUARDED_BY(mutex_) = false;
+  std::map<Rank, Request> held_ KVR_GUARDED_BY(mutex_);  // registered, not yet followed
+  std::uint64_t adopted_ranks_ KVR_GUARDED_BY(mutex_) = 0;
+  std::uint64_t expired_ranks_ KVR_GUARDED_BY(mutex_) = 0;
   std::map<Partition, Nanos> empty_since_ KVR_GUARDED_BY(mutex_);
   std::atomic<std::size_t> empty_partitions_{0};  // lets FindIndex skip the lock
 };

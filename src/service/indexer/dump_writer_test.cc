@@ -1,0 +1,118 @@
+#include "service/indexer/dump_writer.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "model/placement_event.h"
+#include "service/indexer/dump_reader.h"
+
+namespace kvr::service {
+namespace {
+
+std::string Text(DumpWriter& writer, std::size_t bytes) {
+  std::string all;
+  for (std::string piece; writer.Next(bytes, piece);)
+    all += piece;
+  return all;
+}
+
+std::string Text(const index::IndexSet& indexes, DumpWriter::Form form, std::size_t bytes = 1) {
+  const fleet::Catalog catalog;
+  DumpWriter writer(form, indexes.List(), catalog.snapshot());
+  return Text(writer, bytes);
+}
+
+void Store(index::PartitionIndex& partition, Rank rank, std::uint64_t first, std::size_t count) {
+  std::vector<PlacedBlock> blocks;
+  for (std::size_t i = 0; i < count; ++i)
+    blocks.push_back({static_cast<EngineHash>(first + i), static_cast<BlockHash>(first + i + 1)});
+  PlacementEvent event;
+  event.rank = rank;
+  event.blocks = blocks;
+  partition.index->Apply(*partition.index->AddRank(rank), event);
+}
+
+TEST(DumpWriter, D2KeysOfPartitionsDiffer) {
+  const auto key = [](std::string model, std::string group) {
+    index::IndexSet indexes(index::IndexOptions{});
+    EXPECT_TRUE(indexes.GetOrCreate({std::move(model), std::move(group)}, 4));
+    const std::string out = Text(indexes, DumpWriter::Form::kObject);
+    return out.substr(1, out.find(":{") - 1);
+  };
+  EXPECT_EQ(key("org/model-1.5", "default"), R"("org/model-1.5:default")");
+  EXPECT_EQ(key("a:b", "g:h"), R"("a%3Ab:g:h")");
+  EXPECT_EQ(key("a", "b:g:h"), R"("a:b:g:h")");
+  EXPECT_EQ(key("a%3Ab", "g"), R"("a%253Ab:g")");
+  EXPECT_EQ(key("\"", "\n"), R"("\":\n")");
+}
+
+TEST(DumpWriter, BothFormsInPiecesOfAnySize) {
+  index::IndexSet indexes(index::IndexOptions{});
+  EXPECT_EQ(Text(indexes, DumpWriter::Form::kObject), "{}");
+  EXPECT_EQ(Text(indexes, DumpWriter::Form::kLines), "");
+  Store(**indexes.GetOrCreate({"a", "g"}, 4), {WorkerId{1}, 2}, 10, 1);
+  ASSERT_TRUE(indexes.GetOrCreate({"b", "g"}, 8));
+  const std::string event =
+      R"({"worker_id":1,"storage_tier":"device","event":{"event_id":0,"dp_rank":2,"data":)"
+      R"({"stored":{"parent_hash":null,"blocks":[{"block_hash":10,"tokens_hash":11}]}}}})";
+  const auto head = [](const std::string& model, const std::string& size) {
+    return R"("model_name":")" + model + R"(","routing_group":"g","version":1,"block_size":)" +
+           size + R"(,"watermarks":{},"states":{})";
+  };
+  for (const std::size_t bytes : {1u, 100u, 100'000u}) {
+    EXPECT_EQ(Text(indexes, DumpWriter::Form::kObject, bytes),
+              R"({"a:g":{)" + head("a", "4") + R"(,"events":[)" + event + R"(]},"b:g":{)" +
+                  head("b", "8") + R"(,"events":[]}})");
+    EXPECT_EQ(Text(indexes, DumpWriter::Form::kLines, bytes),
+              R"({"partition":{)" + head("a", "4") + "}}\n" + event + "\n" + R"({"partition":{)" +
+                  head("b", "8") + "}}\n");
+  }
+}
+
+// Builds an index from what is handed over.
+class Rebuild final : public DumpReader::Sink {
+ public:
+  void Take(RecoveredPartition partition) override {
+    const auto index = *indexes.GetOrCreate(partition.partition, partition.block_size);
+    for (const auto& [rank, recovered] : partition.ranks) {
+      for (const RecoveredRank::Run& run : recovered.runs) {
+        PlacementEvent event;
+        event.rank = rank;
+        event.tier = run.tier;
+        event.parent = run.parent;
+        event.blocks = std::span(recovered.blocks).subspan(run.begin, run.end - run.begin);
+        index->index->Apply(*index->index->AddRank(rank), event);
+      }
+    }
+  }
+  void Reject(std::string_view name, DumpReject /*reason*/, std::string_view detail) override {
+    ADD_FAILURE() << name << ": " << detail;
+  }
+
+  index::IndexSet indexes{index::IndexOptions{}};
+};
+
+TEST(DumpWriter, LongChainsAreCutAndReadBackEqual) {
+  index::IndexSet indexes(index::IndexOptions{});
+  constexpr std::size_t kBlocks = 2 * DumpWriter::kEventBlocks + 3;
+  const auto partition = *indexes.GetOrCreate({"a:b", "g"}, 4);
+  Store(*partition, {WorkerId{1}, 0}, 10, kBlocks);
+  Store(*partition, {WorkerId{2}, 0}, 10, 5);
+  for (const auto form : {DumpWriter::Form::kObject, DumpWriter::Form::kLines}) {
+    const std::string text = Text(indexes, form, 10'000);
+    Rebuild rebuilt;
+    DumpReader reader(
+        {}, form == DumpWriter::Form::kLines ? DumpReader::Form::kLines : DumpReader::Form::kObject,
+        rebuilt);
+    ASSERT_TRUE(reader.Put(text));
+    ASSERT_TRUE(reader.Finish());
+    EXPECT_EQ(Text(rebuilt.indexes, form, 10'000), text);
+    EXPECT_EQ((*rebuilt.indexes.List()[0]).index->Stats().memberships, kBlocks + 5);
+  }
+}
+
+}  // namespace
+}  // namespace kvr::service

@@ -1,0 +1,84 @@
+#include "service/indexer/quarantine.h"
+
+#include <gtest/gtest.h>
+
+namespace kvr::service {
+namespace {
+
+constexpr Rank kOne{WorkerId{1}, 0};
+constexpr Rank kTwo{WorkerId{2}, 3};
+const Partition kPartition{"m", "g"};
+
+RecoveredPartition Known(std::initializer_list<Rank> ranks, std::size_t blocks = 2,
+                         std::uint32_t block_size = 4) {
+  RecoveredPartition partition;
+  partition.partition = kPartition;
+  partition.block_size = block_size;
+  for (const Rank rank : ranks) {
+    partition.ranks[rank].blocks.resize(blocks);
+    partition.ranks[rank].watermark = blocks;
+    partition.blocks += blocks;
+  }
+  return partition;
+}
+
+TEST(Quarantine, HandsARankOverOnce) {
+  Quarantine quarantine({});
+  ASSERT_TRUE(quarantine.Add(Known({kOne, kTwo}), Nanos{0}));
+  EXPECT_EQ(quarantine.ranks(), 2u);
+  EXPECT_EQ(quarantine.blocks(), 4u);
+  const auto taken = quarantine.Take(kOne, kPartition, 4, Nanos{0});
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->blocks.size(), 2u);
+  EXPECT_EQ(taken->watermark, 2u);
+  EXPECT_FALSE(quarantine.Take(kOne, kPartition, 4, Nanos{0}));
+  EXPECT_EQ(quarantine.blocks(), 2u);
+}
+
+TEST(Quarantine, AnotherPartitionOrBlockSizeMakesItUseless) {
+  Quarantine quarantine({});
+  ASSERT_TRUE(quarantine.Add(Known({kOne, kTwo}), Nanos{0}));
+  EXPECT_FALSE(quarantine.Take(kOne, kPartition, 8, Nanos{0}));
+  EXPECT_FALSE(quarantine.Take(kTwo, {"m", "other"}, 4, Nanos{0}));
+  EXPECT_EQ(quarantine.ranks(), 0u);
+  EXPECT_EQ(quarantine.blocks(), 0u);
+}
+
+TEST(Quarantine, WhatWaitsHereAlreadyStays) {
+  Quarantine quarantine({});
+  ASSERT_TRUE(quarantine.Add(Known({kOne}, 2), Nanos{0}));
+  ASSERT_TRUE(quarantine.Add(Known({kOne}, 5), Nanos{0}));
+  EXPECT_EQ(quarantine.blocks(), 2u);
+  EXPECT_EQ(quarantine.Take(kOne, kPartition, 4, Nanos{0})->blocks.size(), 2u);
+}
+
+TEST(Quarantine, Row99DropsAfterTheGrace) {
+  Quarantine::Options options;
+  options.grace = Millis{100};
+  Quarantine quarantine(options);
+  ASSERT_TRUE(quarantine.Add(Known({kOne}), Nanos{0}));
+  ASSERT_TRUE(quarantine.Add(Known({kTwo}), Millis{50}));
+  EXPECT_EQ(quarantine.DropExpired(Millis{99}), 0u);
+  EXPECT_EQ(quarantine.DropExpired(Millis{100}), 1u);
+  EXPECT_EQ(quarantine.blocks(), 2u);
+  // Also when nobody looked in time.
+  EXPECT_FALSE(quarantine.Take(kTwo, kPartition, 4, Millis{150}));
+}
+
+TEST(Quarantine, Limits) {
+  Quarantine::Options options;
+  options.blocks_max = 5;
+  options.ranks_max = 2;
+  Quarantine quarantine(options);
+  ASSERT_TRUE(quarantine.Add(Known({kOne}, 3), Nanos{0}));
+  const auto refused = quarantine.Add(Known({kTwo}, 3), Nanos{0});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kTooLarge);
+  EXPECT_TRUE(quarantine.Add(Known({kTwo}, 2), Nanos{0}));
+  EXPECT_FALSE(quarantine.Add(Known({Rank{WorkerId{3}, 0}}, 0), Nanos{0}));
+  EXPECT_EQ(quarantine.ranks(), 2u);
+  EXPECT_EQ(quarantine.blocks(), 5u);
+}
+
+}  // namespace
+}  // namespace kvr::service

@@ -1,0 +1,319 @@
+"""Recovery of `kvroute indexer` from its peers, rows 95 to 102 of the list of edge cases."""
+
+import http.server
+import json
+import os
+import socket
+import tempfile
+import threading
+import unittest
+
+from kvr_testlib import (A, B, C, D, FakeEngine, Indexer, main, removed, settle, stored)
+
+
+def url(indexer):
+    return f"http://{indexer.client.host}:{indexer.client.port}"
+
+
+class FakePeer:
+    """Answers GET /dump with a given body, and counts."""
+
+    def __init__(self, test, body, content_type="application/json", status=200, cut_short=False):
+        peer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):  # pylint: disable=invalid-name
+                peer.asked.append(self.path)
+                text = body if isinstance(body, bytes) else json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", content_type)
+                self.send_header("Content-Length", str(len(text) + (9 if cut_short else 0)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_):  # pylint: disable=arguments-differ
+                pass
+
+        self.asked = []
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        thread.start()
+        test.addCleanup(thread.join)
+        test.addCleanup(self.server.server_close)
+        test.addCleanup(self.server.shutdown)
+
+
+def event(worker, blocks, parent=None, rank=0, tier="device"):
+    return {"worker_id": worker, "storage_tier": tier,
+            "event": {"event_id": 0, "dp_rank": rank,
+                      "data": {"stored": {"parent_hash": parent, "blocks": [
+                          {"block_hash": name, "tokens_hash": local} for name, local in blocks]}}}}
+
+
+class Peers(unittest.TestCase):
+    def indexer(self, *words):
+        indexer = Indexer(*words)
+        self.addCleanup(indexer.close)
+        return indexer
+
+    def engine(self, **more):
+        engine = FakeEngine(**more)
+        self.addCleanup(engine.close)
+        return engine
+
+    def ready(self, indexer):
+        settle(lambda: indexer.client.get("/ready").status, 200)
+        return indexer
+
+    def recovered(self, peers, *words):
+        return self.ready(self.indexer("--peers", peers, *words))
+
+    def follow(self, indexer, engine, worker=1, **more):
+        answer = indexer.register(worker, engine.endpoint, replay=engine.replay, **more)
+        self.assertEqual(answer.status, 201, answer)
+        engine.wait_subscriber()
+
+    def closed_port(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+    def dumps(self, indexer, outcome):
+        return indexer.metrics().total("kvr_indexer_peer_dumps_total", outcome=outcome)
+
+    def rejected(self, indexer, reason):
+        return indexer.metrics().total("kvr_indexer_peer_partitions_rejected_total", reason=reason)
+
+    def filled(self, engine, model="m"):
+        """An indexer that has followed `engine` from its first message."""
+        first = self.indexer()
+        self.follow(first, engine, model=model)
+        engine.send(stored([11, 12], None, A + B))
+        engine.send(stored([13], 12, C), stored([11, 12], None, A + B, medium="CPU"))
+        engine.send(removed([13]), stored([14], 12, D))
+        settle(first.watermark, 2)
+        settle(lambda: first.listener()["state"], "exact")
+        return first
+
+    def compare(self, one, other, **more):
+        self.assertEqual(one.dumped(), other.dumped())
+        for tokens in (A + B + D, A + B + C, A, B, A + B + D + C):
+            left, right = (indexer.query(tokens, **more) for indexer in (one, other))
+            left.pop("not_exact", None)
+            right.pop("not_exact", None)
+            self.assertEqual(left, right)
+        self.assertEqual(one.score(A + B + D, **more), 12)
+
+    def test_recovery_equals_and_the_stream_goes_on(self):
+        engine = self.engine(replay=True)
+        first = self.filled(engine, model="llama3:8b")
+        second = self.recovered(url(first))
+        del engine.requests[:]
+        self.follow(second, engine, model="llama3:8b")
+        settle(lambda: second.listener()["state"], "degraded")
+        self.assertEqual(second.listener()["reason"], "recovered")
+        self.compare(first, second, model="llama3:8b")
+        starts = [int.from_bytes(frames[-1], "big") for frames in engine.requests]
+        self.assertIn(2, starts)
+        self.assertNotIn(0, starts)
+        engine.send(stored([15], 14, C))
+        settle(lambda: (first.watermark(), second.watermark()), (3, 3))
+        self.assertEqual(second.score(A + B + D + C, model="llama3:8b"), 16)
+        self.assertEqual(second.metrics().total("kvr_indexer_recovered_adopted_ranks_total"), 1)
+
+    def test_recovery_without_replay(self):
+        engine = self.engine()
+        first = self.filled(engine)
+        second = self.recovered(url(first))
+        self.follow(second, engine)
+        self.compare(first, second)
+        engine.send(removed([14]))
+        settle(lambda: (first.watermark(), second.watermark()), (3, 3))
+        self.assertEqual(second.score(A + B + D), 8)
+        self.assertEqual(second.listener()["reason"], "recovered")
+
+    def test_messages_missed_meanwhile_are_replayed(self):
+        engine = self.engine(replay=True)
+        first = self.filled(engine)
+        second = self.recovered(url(first))
+        engine.send(removed([14]))
+        self.follow(second, engine)
+        settle(second.watermark, 3)
+        self.assertEqual(second.score(A + B + D), 8)
+
+    def test_engine_that_started_anew_meanwhile(self):
+        for replay in (False, True):
+            with self.subTest(replay=replay):
+                engine = self.engine(replay=replay)
+                first = self.filled(engine)
+                second = self.recovered(url(first))
+                engine.close()
+                successor = self.engine(replay=replay)
+                self.follow(second, successor)
+                successor.send(stored([21], None, C))
+                settle(lambda: second.score(C), 4)
+                self.assertEqual(second.score(A + B + D), 0)
+
+    def test_workers_given_at_start_wait_for_the_dump(self):
+        engine = self.engine(replay=True)
+        first = self.filled(engine)
+        second = self.recovered(url(first), "--workers", f"1={engine.endpoint}", "--block-size", 4,
+                                "--model-name", "m")
+        settle(lambda: second.listener()["reason"], "recovered")
+        self.compare(first, second)
+
+    def test_a_rank_with_events_of_its_own_is_not_touched(self):
+        engine = self.engine(replay=True)
+        first = self.filled(engine)
+        peer = FakePeer(self, {"m:default": {"block_size": 4, "events": [event(1, [(99, 99)])]}})
+        # Nobody answers at first, so the stream begins on its own.
+        down = self.closed_port()
+        second = self.recovered(down, "--config", self.config("recovery:\n  ready_wait_ms: 1\n"))
+        self.follow(second, engine)
+        settle(second.watermark, 2)
+        self.compare(first, second)
+        third = self.recovered(f"{down},{peer.url}")
+        self.follow(third, engine)
+        settle(third.watermark, 2)
+        self.compare(first, third)  # rebuilt from message 0: without a watermark the replay decides
+
+    def config(self, text):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False) as file:
+            file.write(text)
+        self.addCleanup(os.unlink, file.name)
+        return file.name
+
+    def test_row_95_second_peer(self):
+        engine = self.engine()
+        first = self.filled(engine)
+        broken = FakePeer(self, b"<html>", content_type="text/html")
+        short = FakePeer(self, {"m:default": {"block_size": 4, "events": []}}, cut_short=True)
+        failing = FakePeer(self, {"error": "no"}, status=500)
+        second = self.recovered(",".join([self.closed_port(), broken.url, short.url, failing.url,
+                                          url(first)]))
+        self.follow(second, engine)
+        self.compare(first, second)
+        self.assertEqual((self.dumps(second, "failed"), self.dumps(second, "recovered")), (4, 1))
+        self.assertEqual(broken.asked, ["/dump?format=ndjson"])
+
+    def test_row_96_all_down(self):
+        engine = self.engine()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        indexer = self.indexer("--peers", f"http://127.0.0.1:{port}", "--config", self.config(
+            "recovery:\n  retry_first_ms: 20\n  retry_max_ms: 50\n  ready_wait_ms: 60000\n"))
+        answer = indexer.client.get("/ready")
+        self.assertEqual(answer.status, 503)
+        self.assertIn("recovering from peers", answer.json["reasons"][0])
+        self.assertEqual(indexer.client.get("/health").status, 200)
+        self.follow(indexer, engine)  # starts empty
+        engine.send(stored([11], None, A))
+        settle(lambda: indexer.score(A), 4)
+        settle(lambda: self.dumps(indexer, "failed"), lambda count: count >= 3)
+        self.assertEqual(indexer.client.get("/ready").status, 503)
+        late = self.indexer("--port", port)
+        self.assertEqual(late.client.port, port)
+        self.ready(indexer)
+        self.assertEqual(self.dumps(indexer, "empty"), 1)
+
+    def test_row_96_ready_waits_for_a_bounded_time(self):
+        self.recovered(self.closed_port(), "--config", self.config("recovery:\n  ready_wait_ms: 50\n"))
+
+    def test_rows_97_98_bad_partitions_alone(self):
+        engine = self.engine()
+        good = event(1, [(11, 21), (12, 22)])
+        peer = FakePeer(self, {
+            "a:default": {"error": "it failed"},
+            "b:default": {"block_size": 4, "events": [good, {"worker_id": 1}]},
+            "c:default": {"block_size": "4", "events": [good]},
+            "d:default": [good],
+            "m:default": {"block_size": 8, "events": [good]},
+            "n:n:default": {"events": [good, event(2, [(-1, 33)], tier="disk")], "block_size": 4},
+        })
+        indexer = self.indexer("--peers", peer.url, "--workers", f"7={engine.endpoint}",
+                               "--block-size", 4, "--model-name", "m")
+        self.ready(indexer)
+        self.assertEqual({reason: self.rejected(indexer, reason)
+                          for reason in ("peer_error", "malformed", "block_size", "too_large")},
+                         {"peer_error": 1, "malformed": 3, "block_size": 1, "too_large": 0})
+        self.assertEqual(indexer.register(1, engine.endpoint, model="n:n").status, 201)
+        self.assertEqual(indexer.register(2, engine.endpoint, model="n:n").status, 201)
+        self.assertEqual(indexer.dumped(), [(1, 0, "device", None, 11, 21),
+                                            (1, 0, "device", 11, 12, 22),
+                                            (2, 0, "disk", None, 2**64 - 1, 33)])
+        answer = indexer.client.post("/query_by_hash",
+                                     {"model_name": "n:n", "block_hashes": [21, 22, 23]})
+        self.assertEqual(answer.json["scores"], {"1": {"0": 8}})
+
+    def test_row_98_block_size_of_a_later_registration(self):
+        engine = self.engine()
+        first = self.filled(engine)
+        second = self.recovered(url(first))
+        self.follow(second, engine, block_size=8)
+        self.assertEqual(second.dumped(), [])
+
+    def test_row_99_unregistered_workers_are_dropped(self):
+        engine = self.engine()
+        first = self.filled(engine)
+        second = self.recovered(url(first), "--peer-grace", 50)
+        gone = "kvr_indexer_recovered_expired_ranks_total"
+        settle(lambda: second.metrics().total(gone), 1)
+        self.assertEqual(second.metrics().total("kvr_indexer_recovered_waiting_blocks"), 0)
+        self.follow(second, engine)
+        self.assertEqual(second.score(A + B + D), 0)
+
+    def test_row_99_quarantine_is_in_no_answer(self):
+        first = self.filled(self.engine())
+        second = self.recovered(url(first))
+        self.assertEqual(second.metrics().total("kvr_indexer_recovered_waiting_ranks"), 1)
+        self.assertEqual(second.dump(), {})
+        answer = second.client.post("/query", {"model_name": "m", "token_ids": A})
+        self.assertEqual(answer.status, 404)
+
+    def test_row_101_self(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        indexer = self.ready(self.indexer("--port", port, "--peers", f"http://localhost:{port}"))
+        self.assertEqual((self.dumps(indexer, "self"), self.dumps(indexer, "failed")), (1, 0))
+
+    def test_row_102_the_list_of_peers(self):
+        indexer = self.indexer()
+        client = indexer.client
+        self.assertEqual(client.get("/peers").json, [])
+        peer = {"url": "http://10.0.0.1:8090"}
+        for _ in range(2):
+            answer = client.post("/register_peer", peer)
+            self.assertEqual((answer.status, answer.json), (201, {"status": "ok"}))
+        for bad in ("abc", "", "ftp://a:1", "http://", "http://a:70000"):
+            self.assertEqual(client.post("/register_peer", {"url": bad}).status, 400, bad)
+        self.assertEqual(client.post("/register_peer", {}).status, 422)
+        self.assertEqual(client.post("/register_peer", {"url": 5}).status, 422)
+        self.assertEqual(client.get("/peers").json, [peer["url"]])
+        self.assertEqual(client.post("/deregister_peer", peer).status, 200)
+        answer = client.post("/deregister_peer", peer)
+        self.assertEqual((answer.status, answer.json["error"]), (404, "peer not found"))
+        self.assertEqual(client.get("/peers").json, [])
+
+    def test_peers_given_at_start_are_listed(self):
+        down = self.closed_port()
+        self.assertEqual(self.indexer("--peers", down).client.get("/peers").json, [down])
+
+
+class Parameters(unittest.TestCase):
+    def test_query_parameters_are_checked(self):
+        indexer = Indexer()
+        self.addCleanup(indexer.close)
+        for path in ("/workers?model_name=%zz", "/workers?routing_group=%", "/dump?model_name=%4",
+                     "/dump?routing_group=%zz", "/dump?format=%zz", "/dump?format=xyz",
+                     "/dump?format="):
+            answer = indexer.client.get(path)
+            self.assertEqual((answer.status, answer.json["code"]), (400, "invalid_argument"), path)
+        self.assertEqual(indexer.client.get("/dump?format=json").json, {})
+        self.assertEqual(indexer.client.get("/workers?model_name=%41").json, [])
+
+
+if __name__ == "__main__":
+    main()
