@@ -74,17 +74,21 @@ function(kvr_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
-# kvr_bench(name SOURCES a_bench.cc [LIBS kvr::x])
+# kvr_bench(name SOURCES a_bench.cc [LIBS kvr::x] [SMOKE regex])
 #
-# A Google Benchmark executable; ctest runs it once with tiny sizes so that it cannot rot.
+# A Google Benchmark executable; ctest runs those that match SMOKE, or all, shortly, so that they cannot
+# rot.
 function(kvr_bench name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SMOKE" "SOURCES;LIBS")
+  if(NOT arg_SMOKE)
+    set(arg_SMOKE .)
+  endif()
   if(NOT KVR_BUILD_BENCH)
     return()
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} kvr::options benchmark::benchmark)
-  add_test(NAME ${name}_smoke COMMAND ${name} --benchmark_min_time=0.001)
+  add_test(NAME ${name}_smoke COMMAND ${name} --benchmark_min_time=0.001 --benchmark_filter=${arg_SMOKE})
   set_tests_properties(${name}_smoke PROPERTIES LABELS bench-smoke TIMEOUT 300)
 endfunction()
 

@@ -13,13 +13,15 @@
 namespace kvr::index {
 namespace {
 
-// 128 engines with 4,096 or 16,384 blocks each.
+// 128 engines with 4,096 or 16,384 blocks each, or 512 to see that it works.
 const Workload& WorkloadOf(std::int64_t scale) {
   const auto make = [](std::uint32_t factor) {
     return Workload({.capacity_blocks = 4'096 * factor,
                      .requests = 60'000 * factor,
                      .sessions = 3'000 * factor});
   };
+  static const Workload tiny({.capacity_blocks = 512, .requests = 2'000, .sessions = 200});
+  if (scale == 0) return tiny;
   static const Workload small = make(1);
   if (scale == 1) return small;
   static const Workload big = make(4);
@@ -98,8 +100,8 @@ void BM_Match(benchmark::State& state) {
   state.counters["depths"] = static_cast<double>(depths);
 }
 
-BENCHMARK(BM_Apply<RunArena>)->Arg(1)->Arg(4)->Unit(benchmark::kMillisecond);
-BENCHMARK(BM_Match<RunArena>)->Arg(1)->Arg(4);
+BENCHMARK(BM_Apply<RunArena>)->Arg(0)->Arg(1)->Arg(4)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Match<RunArena>)->Arg(0)->Arg(1)->Arg(4);
 
 }  // namespace
 }  // namespace kvr::index

@@ -12,7 +12,7 @@ namespace kvr::index {
 
 struct WorkloadOptions {
   std::uint32_t ranks = 128;
-  std::uint32_t capacity_blocks = 4'096;  // of one engine
+  std::uint32_t capacity_blocks = 4'096;  // of one engine, at least 300: the longest conversation
   std::uint32_t requests = 20'000;
   std::uint32_t sessions = 2'000;  // conversations; each goes to the rank of its number
   std::uint32_t prompts = 16;      // system prompts that sessions share
