@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <iterator>
@@ -20,6 +19,7 @@
 #include "base/hex.h"
 #include "base/json_writer.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "cmd/decode_json.h"
 #include "cmd/decode_text.h"
 #include "cmd/parse_words.h"
@@ -69,13 +69,6 @@ class LineReader {
   std::size_t at_ = 0;
   std::size_t have_ = 0;
 };
-
-std::string_view Trimmed(std::string_view text) {
-  static constexpr std::string_view kSpace = " \t\r";
-  const std::size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
-}
 
 struct Frame {
   std::optional<std::string> name;
@@ -188,7 +181,7 @@ int DecodeLines(std::FILE* in, std::string_view what, const placement::Translato
   bool cut = false;
   std::size_t count = 0;
   while (reader->Next(line, cut)) {
-    const std::string_view text = Trimmed(line);
+    const std::string_view text = Trim(line);
     if (text.empty()) continue;
     Frame frame;
     const auto read = cut ? Fail(ErrorCode::kTooLarge, "the line is too long to be a frame")
@@ -331,9 +324,8 @@ int Run(const std::vector<std::string>& argv) {
     options.limits.digests = wire::DigestEnd::kFirst;
   }
   if (!block_size_word.empty()) {
-    const char* end = block_size_word.data() + block_size_word.size();
-    const auto parsed = std::from_chars(block_size_word.data(), end, options.block_size);
-    if (parsed.ec != std::errc() || parsed.ptr != end || options.block_size == 0) {
+    options.block_size = ParseNumber<std::uint32_t>(block_size_word).value_or(0);
+    if (options.block_size == 0) {
       return UsageError(kName, fmt::format("--block-size `{}` is no positive number; give the "
                                            "engine's block size, as in `--block-size 16`",
                                            block_size_word));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <limits>
 
@@ -13,6 +12,7 @@
 
 #include "base/json_writer.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "cmd/parse_words.h"
 #include "hashing/block_hash.h"
 
@@ -38,14 +38,6 @@ struct Words {
   bool eagle = false;
   std::vector<std::string> tokens;
 };
-
-template <typename Number>
-std::optional<Number> ParseNumber(std::string_view text, int base = 10) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 // Decimal, 0x and hex digits, or the 64 hex digits by which engines name an object: the first 16
 // are the hash.

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/result.h"
+#include "base/text.h"
 #include "cmd/parse_words.h"
 #include "cmd/replay_fleet.h"
 #include "net/http.h"
@@ -207,17 +208,6 @@ sim::ReplayReport DescribeRun(const ReplayArgs& args, const sim::Trace& trace) {
   return report;
 }
 
-std::vector<std::string> SplitAtCommas(const std::string& text) {
-  std::vector<std::string> parts;
-  std::size_t start = 0;
-  while (start <= text.size()) {
-    const std::size_t end = std::min(text.find(',', start), text.size());
-    if (end > start) parts.push_back(text.substr(start, end - start));
-    start = end + 1;
-  }
-  return parts;
-}
-
 Result<sim::ReplayReport> RunArms(const ReplayArgs& args, const sim::Trace& trace) {
   sim::ReplayReport report = DescribeRun(args, trace);
   for (const std::string& arm : args.arms) {
@@ -225,8 +215,9 @@ Result<sim::ReplayReport> RunArms(const ReplayArgs& args, const sim::Trace& trac
     report.arms.push_back(std::move(result));
   }
   if (!args.arms.empty()) return report;
-  for (const std::string& policy : SplitAtCommas(args.policies)) {
-    KVR_TRY(auto result, RunFleetArm(args, policy, trace));
+  for (const std::string_view policy : Split(args.policies, ',')) {
+    if (policy.empty()) continue;
+    KVR_TRY(auto result, RunFleetArm(args, std::string(policy), trace));
     report.arms.push_back(std::move(result));
   }
   return report;

@@ -1,12 +1,12 @@
 #include "hashing/stable_id.h"
 
 #include <algorithm>
-#include <charconv>
 #include <concepts>
 
 #include <fmt/format.h>
 
 #include "base/hex.h"
+#include "base/text.h"
 #include "hashing/blake3.h"
 
 namespace kvr::hashing {
@@ -196,7 +196,7 @@ Result<PoolId> PoolId::Parse(std::string_view text) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("InvalidHex: `{}` is not 16 lower case hex digits", dc.substr(0, 64)));
   }
-  std::from_chars(dc.data(), dc.data() + dc.size(), id.dc, 16);
+  id.dc = ParseNumber<std::uint64_t>(dc, 16).value();
   return id;
 }
 

@@ -1,12 +1,12 @@
 #include "net/http.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 
 #include <fmt/format.h>
 
 #include "base/json_writer.h"
+#include "base/text.h"
 
 namespace kvr::net {
 namespace {
@@ -22,14 +22,12 @@ int HexDigit(char c) {
 }
 
 Result<std::uint16_t> ParsePort(std::string_view text, std::string_view url) {
-  unsigned port = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, port);
-  if (error != std::errc() || stop != end || port == 0 || port > 65'535) {
+  const auto port = ParseNumber<std::uint16_t>(text);
+  if (!port || *port == 0) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("invalid URL `{}`: port `{}` is not in 1..65535", url, text));
   }
-  return static_cast<std::uint16_t>(port);
+  return *port;
 }
 
 bool IsUrlText(std::string_view text) {

@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
+#include "base/text.h"
+
 namespace kvr::openai {
 namespace {
 
@@ -52,15 +54,6 @@ simdjson::simdjson_result<std::string_view> FirstText(ondemand::value prompt) {
   return simdjson::to_json_string(first);
 }
 
-// The token with its surrounding white space, which the raw text of scalars ends with, cut off.
-std::string_view Trim(std::string_view raw) {
-  while (!raw.empty() &&
-         (raw.back() == ' ' || raw.back() == '\n' || raw.back() == '\r' || raw.back() == '\t')) {
-    raw.remove_suffix(1);
-  }
-  return raw;
-}
-
 }  // namespace
 
 std::optional<std::string> TokenizeBody(const Request& request, std::string_view body) {
@@ -88,7 +81,7 @@ std::optional<std::string> TokenizeBody(const Request& request, std::string_view
     std::string_view raw;
     auto text = prompt ? FirstText(value) : simdjson::to_json_string(value);
     if (std::move(text).get(raw) != simdjson::SUCCESS) return std::nullopt;
-    AppendField(out, key, Trim(raw));
+    AppendField(out, key, Trim(raw));  // the raw text of scalars ends with white space
   }
   if (out.empty()) return std::nullopt;
   out += '}';

@@ -1,12 +1,12 @@
 #include "placement/block_keys.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "base/text.h"
 #include "hashing/xxh3.h"
 #include "wire/msgpack_reader.h"
 
@@ -28,9 +28,7 @@ std::optional<std::uint64_t> DigestHash(std::string_view text) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
   };
   if (text.size() != 64 || !std::all_of(text.begin(), text.end(), is_digit)) return std::nullopt;
-  std::uint64_t value = 0;
-  std::from_chars(text.data(), text.data() + 16, value, 16);
-  return value;
+  return ParseNumber<std::uint64_t>(text.substr(0, 16), 16);
 }
 
 // What the key adds to the seed. The encoded form names its own type and length, so that two

@@ -1,6 +1,5 @@
 #include "service/rejected_page.h"
 
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "base/hex.h"
 #include "base/json_writer.h"
+#include "base/text.h"
 #include "fleet/rejected_log.h"
 
 namespace kvr::service {
@@ -20,11 +20,7 @@ namespace {
 std::optional<std::uint64_t> WorkerIn(std::string_view path) {
   path.remove_prefix(std::string_view("/workers/").size());
   const std::string_view segment = path.substr(0, path.find('/'));
-  std::uint64_t id = 0;
-  const char* end = segment.data() + segment.size();
-  const auto parsed = std::from_chars(segment.data(), end, id);
-  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
-  return id;
+  return ParseNumber<std::uint64_t>(segment);
 }
 
 void WriteEvent(const fleet::RejectedEvent& event, JsonWriter& json) {

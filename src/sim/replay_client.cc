@@ -1,7 +1,6 @@
 #include "sim/replay_client.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "base/json_writer.h"
+#include "base/text.h"
 #include "net/http_client.h"
 #include "net/io_runtime.h"
 #include "net/task.h"
@@ -29,10 +29,7 @@ Nanos FromMs(double ms) {
 std::optional<std::uint64_t> NumberHeader(const net::HttpHeaders& headers, std::string_view name) {
   const auto text = headers.Find(name);
   if (!text) return std::nullopt;
-  std::uint64_t value = 0;
-  const auto [end, failed] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (failed != std::errc() || end != text->data() + text->size()) return std::nullopt;
-  return value;
+  return ParseNumber<std::uint64_t>(*text);
 }
 
 // The run of one arm. Everything in it happens on one I/O thread.

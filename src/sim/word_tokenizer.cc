@@ -1,7 +1,8 @@
 #include "sim/word_tokenizer.h"
 
-#include <charconv>
 #include <optional>
+
+#include "base/text.h"
 
 namespace kvr::sim {
 namespace {
@@ -13,10 +14,7 @@ bool IsSpace(char c) {
 // The N of `wN`; nothing for other spellings, leading zeros included.
 std::optional<TokenId> NumberedWord(std::string_view word) {
   if (word.size() < 2 || word[0] != 'w' || (word[1] == '0' && word.size() > 2)) return std::nullopt;
-  TokenId id = 0;
-  const auto [end, error] = std::from_chars(word.data() + 1, word.data() + word.size(), id);
-  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
-  return id;
+  return ParseNumber<TokenId>(word.substr(1));
 }
 
 }  // namespace

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
 #include <optional>
 #include <string_view>
 #include <unordered_set>
 
 #include <simdjson.h>
+
+#include "base/text.h"
 
 namespace kvr::wire {
 namespace {
@@ -33,10 +34,7 @@ bool IsNullOrAbsent(const dom::element& object, std::string_view key) {
 // The first 16 of 64 hex digits: the integer form of the same digest.
 std::optional<std::uint64_t> FromDigest(std::string_view text) {
   if (text.size() != 64) return std::nullopt;
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + 16, value, 16);
-  if (error != std::errc() || end != text.data() + 16) return std::nullopt;
-  return value;
+  return ParseNumber<std::uint64_t>(text.substr(0, 16), 16);
 }
 
 std::optional<EngineHash> ToHash(const dom::element& value) {

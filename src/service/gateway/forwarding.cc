@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "base/text.h"
+
 namespace kvr::service {
 namespace {
 
@@ -22,15 +24,6 @@ constexpr std::array<std::string_view, 4> kOursTowardsEngine = {"Host", "Content
                                                                 "X-data-parallel-rank"};
 constexpr std::array<std::string_view, 1> kOursTowardsClient = {"Content-Length"};
 
-std::string_view Trim(std::string_view text) {
-  const auto blank = [](char c) { return c == ' ' || c == '\t'; };
-  while (!text.empty() && blank(text.front()))
-    text.remove_prefix(1);
-  while (!text.empty() && blank(text.back()))
-    text.remove_suffix(1);
-  return text;
-}
-
 bool Contains(std::span<const std::string_view> names, std::string_view name) {
   for (const std::string_view known : names) {
     if (net::EqualsIgnoreCase(known, name)) return true;
@@ -43,13 +36,8 @@ std::vector<std::string_view> NamedByConnection(const net::HttpHeaders& headers)
   std::vector<std::string_view> names;
   for (const auto& [name, value] : headers.all()) {
     if (!net::EqualsIgnoreCase(name, "Connection")) continue;
-    std::string_view rest = value;
-    while (!rest.empty()) {
-      const std::size_t comma = rest.find(',');
-      names.push_back(Trim(rest.substr(0, comma)));
-      if (comma == std::string_view::npos) break;
-      rest.remove_prefix(comma + 1);
-    }
+    for (const std::string_view declared : Split(value, ','))
+      names.push_back(Trim(declared));
   }
   return names;
 }
