@@ -15,8 +15,8 @@
 #define KVR_REQUIRES(...) KVR_TSA(requires_capability(__VA_ARGS__))
 #define KVR_REQUIRES_SHARED(...) KVR_TSA(requires_shared_capability(__VA_ARGS__))
 #define KVR_EXCLUDES(...) KVR_TSA(locks_excluded(__VA_ARGS__))
-#define KVR_BEFORE(...) KVR_TSA(acquired_before(__VA_ARGS__))
-// For the two or three places the analysis cannot follow; say why beside each.
+// For the two or three places the analysis cannot follow.
+// Say why beside each.
 #define KVR_NO_ANALYSIS KVR_TSA(no_thread_safety_analysis)
 
 namespace kvr {

@@ -52,16 +52,6 @@ bool IndexSet::Remove(const Partition& partition) {
   return true;
 }
 
-bool IndexSet::RemoveIfEmpty(const Partition& partition) {
-  WriteLock lock(mutex_);
-  const auto it = indexes_.find(partition);
-  if (it == indexes_.end()) return false;
-  // A second holder might be about to add a rank. The count cannot rise while we hold the lock.
-  if (it->second.use_count() > 1 || it->second->index->Stats().ranks > 0) return false;
-  indexes_.erase(it);
-  return true;
-}
-
 std::vector<std::shared_ptr<PartitionIndex>> IndexSet::List() const {
   ReadLock lock(mutex_);
   std::vector<std::shared_ptr<PartitionIndex>> all;

@@ -45,10 +45,6 @@ class IndexSet {
   // False when there was none.
   bool Remove(const Partition& partition) KVR_EXCLUDES(mutex_);
 
-  // Removes the index when it has no rank and nobody but this set holds it, so that a partition
-  // may come back with another block size. False when it stays, or when there was none.
-  bool RemoveIfEmpty(const Partition& partition) KVR_EXCLUDES(mutex_);
-
   // Ordered by partition.
   [[nodiscard]] std::vector<std::shared_ptr<PartitionIndex>> List() const KVR_EXCLUDES(mutex_);
   [[nodiscard]] std::size_t size() const KVR_EXCLUDES(mutex_);

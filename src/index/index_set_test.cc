@@ -62,20 +62,6 @@ TEST(IndexSet, ARemovedIndexLivesOnForItsHolders) {
   EXPECT_EQ((*set.GetOrCreate({"llama"}, 32))->block_size, 32u);
 }
 
-TEST(IndexSet, RemoveIfEmptyKeepsWhatIsUsed) {
-  IndexSet set{IndexOptions{}};
-  EXPECT_FALSE(set.RemoveIfEmpty({"llama"}));
-  {
-    const auto held = *set.GetOrCreate({"llama"}, 16);
-    EXPECT_FALSE(set.RemoveIfEmpty({"llama"})) << "somebody holds it";
-    ASSERT_TRUE(held->index->AddRank(Rank{WorkerId{1}, 0}));
-  }
-  EXPECT_FALSE(set.RemoveIfEmpty({"llama"})) << "it has a rank";
-  EXPECT_TRUE(set.Find({"llama"})->index->RemoveRank(Rank{WorkerId{1}, 0}));
-  EXPECT_TRUE(set.RemoveIfEmpty({"llama"}));
-  EXPECT_EQ(set.size(), 0u);
-}
-
 TEST(IndexSet, ListIsOrdered) {
   IndexSet set{IndexOptions{}};
   for (const char* model : {"b", "c", "a"})

@@ -147,10 +147,6 @@ bool Ingest::Remove(Rank rank) {
   return impl_->ThreadOf(rank.worker).Remove(rank);
 }
 
-bool Ingest::Resync(Rank rank) {
-  return impl_->ThreadOf(rank.worker).Resync(rank);
-}
-
 void Ingest::Stop() {
   for (const auto& thread : impl_->threads)
     thread->Stop();

@@ -87,10 +87,6 @@ class Ingest {
   // at most one turn of the thread's loop.
   bool Remove(Rank rank);
 
-  // Forgets every block of the rank and fetches the history again where there is somebody to ask.
-  // False when the rank has no source.
-  bool Resync(Rank rank);
-
   // Applies what has arrived, closes all sockets and joins the threads. The blocks stay in their
   // indexes. Idempotent.
   void Stop();

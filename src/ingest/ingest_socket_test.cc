@@ -570,17 +570,6 @@ TEST_F(IngestSockets, TheNumberOfSourcesIsBounded) {
   EXPECT_EQ(added.error().code, ErrorCode::kOverloaded);
 }
 
-TEST_F(IngestSockets, ResyncRebuildsTheRank) {
-  Node node(1, 0);
-  Follow(node);
-  ASSERT_TRUE(node.Reaches(node.PublishChain(10)));
-  EXPECT_TRUE(ingest_->Resync(node.rank));
-  EXPECT_FALSE(ingest_->Resync({WorkerId{9}, 0}));
-  ASSERT_TRUE(Eventually([&] { return StateText(*node.health) == "exact none"; }));
-  EXPECT_EQ(Held(), node.engine.held());
-  EXPECT_EQ(node.health->count(RankCount::kClears), 1u);
-}
-
 TEST_F(IngestSockets, StopAppliesWhatArrivedAndRefusesMore) {
   Node node(1, 0);
   Follow(node);

@@ -75,15 +75,6 @@ bool IngestThread::Remove(Rank rank) {
   return Do([&] { removed = RemoveHere(rank); }) && removed;
 }
 
-bool IngestThread::Resync(Rank rank) {
-  bool found = false;
-  const auto done = Do([&] {
-    const auto source = sources_.find(rank);
-    if ((found = source != sources_.end())) source->second->Resync();
-  });
-  return done && found;
-}
-
 void IngestThread::Run() {
   bool more = false;
   while (!stopping_.load(std::memory_order_relaxed)) {

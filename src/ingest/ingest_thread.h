@@ -35,7 +35,6 @@ class IngestThread {
   Result<void> Add(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
                    std::shared_ptr<fleet::RankHealth> health);
   bool Remove(Rank rank);
-  bool Resync(Rank rank);
   void Stop();
 
   // Of every rank, for a scrape.

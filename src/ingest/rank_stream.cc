@@ -255,11 +255,6 @@ void RankStream::DrainParked(Nanos now) {
   if (has_replay_ && !replay_broken_ && next_) Begin(Purpose::kFill, now);
 }
 
-void RankStream::Resync(Nanos now) {
-  StartOver(false, now);
-  PublishState();
-}
-
 void RankStream::StartOver(bool keep_parked, Nanos now) {
   StopReplay();
   Clear();

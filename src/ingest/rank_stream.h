@@ -121,8 +121,6 @@ class RankStream {
   void OnLive(const net::Frames& frames, Nanos now);
   void OnReplay(const net::Frames& frames, Nanos now);
   void OnTick(Nanos now);
-  // Forgets the rank and starts over, as after a restart.
-  void Resync(Nanos now);
 
   // When OnTick is due at the latest; nothing while only a message can change anything.
   [[nodiscard]] std::optional<Nanos> deadline() const;

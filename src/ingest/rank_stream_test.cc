@@ -1033,16 +1033,6 @@ TEST(RankStreamAdopted, AnEngineThatNeverComesUpLosesItsBlocks) {
 
 // --- the rest ---
 
-TEST(RankStream, ResyncForgetsAndFetchesEverything) {
-  Stream s(true);
-  s.Start(5);
-  s.stream().Resync(Millis{9'000});
-  s.AnswerRange(0, 5);
-  s.End();
-  EXPECT_EQ(s.Take().front(), "clear");
-  EXPECT_EQ(s.State(), "exact none");
-}
-
 TEST(RankStream, TheLargestSequenceIsLegal) {
   Stream s(false);
   s.Connect();

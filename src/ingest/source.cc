@@ -96,12 +96,6 @@ bool Source::Turn(std::size_t messages_max) {
   return more;
 }
 
-void Source::Resync() {
-  const Nanos now = clock_.Now();
-  stream_.Resync(now);
-  PublishStats();
-}
-
 Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte> payload) {
   const StreamMessage message{sequence, payload};
   fleet::RankHealth& owner = *followers_.front().health;

@@ -52,7 +52,6 @@ class Source final : private StreamSink {
 
   // Takes up to `messages_max` messages of each socket. True when there may be more.
   bool Turn(std::size_t messages_max);
-  void Resync();
   // When Turn is due at the latest although nothing arrives.
   [[nodiscard]] std::optional<Nanos> deadline() const { return stream_.deadline(); }
 

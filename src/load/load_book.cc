@@ -67,24 +67,6 @@ bool LoadBook::RemoveRank(Rank rank) {
   return true;
 }
 
-Result<void> LoadBook::SetWorker(WorkerId worker, std::uint32_t start, std::uint32_t size) {
-  if (size > 0 && start > UINT32_MAX - (size - 1)) {
-    return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("dp range overflows u32: start={} size={}", start, size));
-  }
-  std::vector<Rank> leaving;
-  for (const Slot& slot : slots_) {
-    if (!slot.in_use || slot.rank.worker != worker) continue;
-    if (slot.rank.dp_rank < start || slot.rank.dp_rank - start >= size)
-      leaving.push_back(slot.rank);
-  }
-  for (const Rank rank : leaving)
-    RemoveRank(rank);
-  for (std::uint32_t i = 0; i < size; ++i)
-    AddRank({worker, start + i});
-  return {};
-}
-
 std::optional<LoadSlot> LoadBook::Find(Rank rank) const {
   const auto found = slot_of_.find(rank);
   if (found == slot_of_.end()) return std::nullopt;
@@ -159,21 +141,6 @@ Result<void> LoadBook::PrefillDone(std::string_view request_id) {
   const std::uint32_t entry = FindEntry(request_id);
   if (entry == kNone) return UnknownId(request_id);
   EndPrefill(entry);
-  return {};
-}
-
-Result<void> LoadBook::AddOutputBlock(std::string_view request_id, std::optional<double> fraction) {
-  // Written so that NaN fails too.
-  if (fraction && !(*fraction >= 0 && *fraction <= 1)) {
-    return Fail(ErrorCode::kInvalidArgument,
-                fmt::format("decay fraction {} is not in 0..1", *fraction));
-  }
-  const Lock lock(mutex);
-  const std::uint32_t entry = FindEntry(request_id);
-  if (entry == kNone) return UnknownId(request_id);
-  AddOutputBlocks(entries_[entry], 1);
-  if (fraction) SetFraction(entries_[entry], *fraction);
-  Touch(entry);
   return {};
 }
 

@@ -85,10 +85,6 @@ class LoadBook {
   LoadSlot AddRank(Rank rank) KVR_REQUIRES(mutex);
   // Its bookings end with it. False when it was not there.
   bool RemoveRank(Rank rank) KVR_REQUIRES(mutex);
-  // The worker has exactly the ranks start .. start+size-1: those that stay keep their state; size
-  // 0 removes it. kInvalidArgument, and nothing changes, when the range leaves 32 bits.
-  Result<void> SetWorker(WorkerId worker, std::uint32_t start, std::uint32_t size)
-      KVR_REQUIRES(mutex);
   [[nodiscard]] std::optional<LoadSlot> Find(Rank rank) const KVR_REQUIRES(mutex);
 
   // Fills out[slot] for all slots at once; slots without a rank are zero. `path` may be empty.
@@ -103,10 +99,6 @@ class LoadBook {
 
   // By request id. kNotFound when no live booking has it; repeating PrefillDone is fine.
   Result<void> PrefillDone(std::string_view request_id) KVR_EXCLUDES(mutex);
-  // One more output block. With `fraction` in [0, 1] (else kInvalidArgument) all output blocks and
-  // the prompt blocks that only this request uses weigh as much from now on.
-  Result<void> AddOutputBlock(std::string_view request_id, std::optional<double> fraction)
-      KVR_EXCLUDES(mutex);
   // False when nothing was freed: the id is unknown, or booked on another rank than `only_on`.
   bool Free(std::string_view request_id, std::optional<Rank> only_on = {}) KVR_EXCLUDES(mutex);
 

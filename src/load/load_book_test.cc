@@ -159,46 +159,36 @@ TEST_F(LoadBookTest, WithoutPathOnlyPrefillCounts_T12) {
 
 TEST_F(LoadBookTest, OutputOfAnEmptyPath_T13) {
   {
-    const Booking booking = Reserve({.request_id = "r", .isl_tokens = 4}, {});
-    EXPECT_TRUE(book_.AddOutputBlock("r", {}));
+    Booking booking = Reserve({.isl_tokens = 4}, {});
+    booking.AddOutput(1);
     EXPECT_EQ(Blocks(), 1u);
   }
   EXPECT_EQ(Blocks(), 0u);
 }
 
 TEST_F(LoadBookTest, OutputBlocksWeighOneAndAreNeverShared_T14) {
-  const Booking a = Reserve({.request_id = "a"}, {1});
-  const Booking b = Reserve({.request_id = "b"}, {1});
-  EXPECT_TRUE(book_.AddOutputBlock("a", {}));
-  EXPECT_TRUE(book_.AddOutputBlock("b", {}));
+  Booking a = Reserve({}, {1});
+  Booking b = Reserve({}, {1});
+  a.AddOutput(1);
+  b.AddOutput(1);
   EXPECT_EQ(Blocks(), 3u);
 }
 
 TEST_F(LoadBookTest, FractionsFixture) {
-  Booking first = Reserve({.request_id = "first"}, {1, 2, 3});
-  Booking second = Reserve({.request_id = "second"}, {1, 2, 4});
+  Booking first = Reserve({.expected_output = 8}, {1, 2, 3});
+  Booking second = Reserve({}, {1, 2, 4});
   Booking duplicate = Reserve({}, {1, 2, 3});
   EXPECT_EQ(Blocks(), 4u);
   duplicate.Free();
-  EXPECT_TRUE(book_.AddOutputBlock("first", {}));
-  EXPECT_EQ(Blocks(), 5u);
-  // 3.5 of prompt, and two output blocks of a half.
-  EXPECT_TRUE(book_.AddOutputBlock("first", 0.5));
-  EXPECT_EQ(Blocks(), 5u);  // 4.5
-  EXPECT_TRUE(book_.AddOutputBlock("first", 0.25));
-  EXPECT_EQ(Blocks(), 4u);  // 3.25 + 0.75
+  // Only the prompt block that nobody else uses fades, and the output blocks.
+  first.AddOutput(2);
+  EXPECT_EQ(Blocks(), 5u);  // 3.75 + 0.75 = 4.5
+  first.AddOutput(4);
+  EXPECT_EQ(Blocks(), 4u);  // 3.25 + 2 · 0.25 = 3.75
   first.Free();
   EXPECT_EQ(Blocks(), 3u);
   second.Free();
   EXPECT_EQ(Blocks(), 0u);
-}
-
-TEST_F(LoadBookTest, FractionOutOfRangeIsRefused) {
-  const Booking booking = Reserve({.request_id = "r"}, {1});
-  for (const double fraction : {1.5, -0.1, std::numeric_limits<double>::quiet_NaN()})
-    EXPECT_EQ(book_.AddOutputBlock("r", fraction).error().code, ErrorCode::kInvalidArgument);
-  EXPECT_EQ(book_.AddOutputBlock("x", {}).error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(Blocks(), 1u);
 }
 
 TEST_F(LoadBookTest, AnswerFadesTowardsItsExpectedLength_T17) {
@@ -303,30 +293,6 @@ TEST_F(LoadBookTest, ReserveOnARemovedRankDoesNotBringItBack_T29) {
   Remove(kRank);
   EXPECT_EQ(TryReserve({}, {1}).error().code, ErrorCode::kNotFound);
   EXPECT_EQ(book_.Stats().ranks, 1u);
-}
-
-TEST_F(LoadBookTest, ChangingTheRangeKeepsTheRanksThatStay_T30) {
-  constexpr WorkerId kWorker{7};
-  const auto set = [&](std::uint32_t start, std::uint32_t size) {
-    const Lock lock(book_.mutex);
-    return book_.SetWorker(kWorker, start, size);
-  };
-  ASSERT_TRUE(set(0, 4));
-  std::vector<Booking> bookings;
-  for (std::uint32_t rank = 0; rank < 4; ++rank)
-    bookings.push_back(Reserve({}, {1, 2}, {kWorker, rank}));
-  ASSERT_TRUE(set(2, 4));
-  for (std::uint32_t rank = 2; rank < 6; ++rank)
-    EXPECT_EQ(Blocks({kWorker, rank}), rank < 4 ? 2u : 0u) << rank;
-  EXPECT_EQ(book_.Stats().ranks, 2u + 4u);
-  // T31: a range beyond 32 bits changes nothing.
-  const auto refused = set(UINT32_MAX, 2);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().message, "dp range overflows u32: start=4294967295 size=2");
-  EXPECT_EQ(Blocks({kWorker, 3}), 2u);
-  ASSERT_TRUE(set(UINT32_MAX, 1));
-  ASSERT_TRUE(set(0, 0));
-  EXPECT_EQ(book_.Stats().ranks, 2u);
 }
 
 TEST_F(LoadBookTest, FreeOnlyOnTheOwnersRank_T39) {

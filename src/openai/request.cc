@@ -53,10 +53,7 @@ enum Field : std::size_t {
   kMaxTokens,
   kMaxCompletionTokens,
   kN,
-  kPriority,
-  kUser,
   kCacheSalt,
-  kRequestId,
   kTruncate,
   kDocuments,
   kReasoningEffort,
@@ -72,10 +69,7 @@ constexpr std::array<std::string_view, kFieldCount> kNames = {"model",
                                                               "max_tokens",
                                                               "max_completion_tokens",
                                                               "n",
-                                                              "priority",
-                                                              "user",
                                                               "cache_salt",
-                                                              "request_id",
                                                               "truncate_prompt_tokens",
                                                               "documents",
                                                               "reasoning_effort"};
@@ -290,17 +284,13 @@ Result<void, ApiError> ReadChat(const Fields& fields, const RequestLimits& limit
 Result<void, ApiError> ReadNumbers(const Fields& fields, Request& request) {
   std::optional<std::int64_t> max_tokens;
   std::optional<std::int64_t> choices;
-  std::optional<std::int64_t> priority;
   std::optional<std::int64_t> truncate;
   KVR_TRY_VOID(fields.Read(kMaxTokens, 0, kUint32Max, max_tokens));
   KVR_TRY_VOID(fields.Read(kMaxCompletionTokens, 0, kUint32Max, max_tokens));
   KVR_TRY_VOID(fields.Read(kN, 1, 1'024, choices));
-  KVR_TRY_VOID(fields.Read(kPriority, std::numeric_limits<std::int64_t>::min(),
-                           std::numeric_limits<std::int64_t>::max(), priority));
   KVR_TRY_VOID(fields.Read(kTruncate, -1, kUint32Max, truncate));
   if (max_tokens) request.max_tokens = static_cast<std::uint32_t>(*max_tokens);
   if (choices) request.choices = static_cast<std::uint32_t>(*choices);
-  request.priority = priority.value_or(0);
   if (truncate && *truncate > 0) {
     request.truncate_prompt_tokens = static_cast<std::uint32_t>(*truncate);
   }
@@ -311,9 +301,7 @@ Result<void, ApiError> ReadTexts(const Fields& fields, std::size_t bytes_max, Re
   if (!fields.Has(kModel)) return Bad("model", "`model` is missing", "missing_field");
   KVR_TRY_VOID(fields.Read(kModel, bytes_max, request.model));
   if (request.model.empty()) return Bad("model", "`model` is empty");
-  KVR_TRY_VOID(fields.Read(kUser, bytes_max, request.user));
   KVR_TRY_VOID(fields.Read(kCacheSalt, bytes_max, request.cache_salt));
-  KVR_TRY_VOID(fields.Read(kRequestId, bytes_max, request.request_id));
   return {};
 }
 

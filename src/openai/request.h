@@ -34,20 +34,17 @@ struct RequestLimits {
   std::size_t prompts_max = 1'024;     // of one request
   std::size_t tokens_max = 4u << 20;   // ids in all prompts of one request
   std::size_t messages_max = 65'536;   // of one chat
-  std::size_t name_bytes_max = 1'024;  // model, user, cache_salt, request_id
+  std::size_t name_bytes_max = 1'024;  // model, cache_salt
 };
 
 struct Request {
   Api api = Api::kCompletions;
   std::string model;
-  std::string user;
   std::string cache_salt;
-  std::string request_id;
   bool stream = false;
   bool include_usage = false;  // stream_options.include_usage
   std::optional<std::uint32_t> max_tokens;
   std::uint32_t choices = 1;  // n
-  std::int64_t priority = 0;
 
   PromptForm form = PromptForm::kText;
   std::size_t prompts = 1;  // more than 1: a batch, described by its first prompt

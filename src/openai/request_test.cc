@@ -55,17 +55,14 @@ TEST(ParseRequest, ReadsEveryFieldThatRoutingNeeds) {
   const Request request =
       Parse(Api::kCompletions,
             R"({"model":"m","prompt":"x","stream":true,"stream_options":{"include_usage":true},)"
-            R"("max_tokens":7,"n":2,"priority":-3,"user":"u","cache_salt":"s","request_id":"r",)"
+            R"("max_tokens":7,"n":2,"cache_salt":"s",)"
             R"("truncate_prompt_tokens":5,"temperature":0.5,"unknown":{"a":[1,2,{"b":null}]}})");
   EXPECT_EQ(request.model, "m");
   EXPECT_TRUE(request.stream);
   EXPECT_TRUE(request.include_usage);
   EXPECT_EQ(request.max_tokens, 7u);
   EXPECT_EQ(request.choices, 2u);
-  EXPECT_EQ(request.priority, -3);
-  EXPECT_EQ(request.user, "u");
   EXPECT_EQ(request.cache_salt, "s");
-  EXPECT_EQ(request.request_id, "r");
   EXPECT_EQ(request.truncate_prompt_tokens, 5u);
 }
 

@@ -120,15 +120,6 @@ std::uint64_t CachedTokens(const CostOptions& options, const RequestShape& reque
                          : std::uint64_t{1} << 63;
 }
 
-std::uint32_t SharedBeyond(std::span<const BlockRange> hits, std::uint32_t device) {
-  std::uint32_t beyond = 0;
-  for (const BlockRange& hit : hits) {
-    const std::uint32_t begin = std::max(hit.begin, device);
-    if (begin < hit.end) beyond += hit.end - begin;
-  }
-  return beyond;
-}
-
 std::uint64_t PrefillFloor(std::span<const Candidate> candidates) {
   if (candidates.empty()) return 0;
   return std::ranges::min_element(candidates, {}, &Candidate::active_prefill)->active_prefill;

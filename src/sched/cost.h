@@ -51,12 +51,6 @@ struct CostOverrides {
   [[nodiscard]] CostOptions Over(CostOptions base) const;
 };
 
-// Half-open range of request blocks.
-struct BlockRange {
-  std::uint32_t begin = 0;
-  std::uint32_t end = 0;
-};
-
 // What a cost needs to know of the request.
 struct RequestShape {
   std::uint64_t isl_tokens = 0;  // at least 1
@@ -107,9 +101,6 @@ double EffectiveOverlap(const CostOptions& options, const Candidate& candidate);
 // ⌊effective overlap · block size⌋, in tokens: what a booking takes off the prefill.
 std::uint64_t CachedTokens(const CostOptions& options, const RequestShape& request,
                            const Candidate& candidate);
-
-// Hit blocks at or beyond `device`. `hits` is sorted and disjoint.
-std::uint32_t SharedBeyond(std::span<const BlockRange> hits, std::uint32_t device);
 
 // The least active prefill among the candidates; 0 when there is none. The decay counts excess over
 // it.

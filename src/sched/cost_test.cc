@@ -205,15 +205,6 @@ TEST(Cost, CachedTokensAreFloored) {
   EXPECT_EQ(CachedTokens(options, Shape(12, 4), Tiers(3, 0, 0, 0)), 12u);
 }
 
-TEST(Cost, SharedBeyond_S22) {
-  const std::vector<BlockRange> one{{0, 4}};
-  const std::vector<BlockRange> two{{0, 2}, {4, 6}};
-  EXPECT_EQ(SharedBeyond(one, 2), 2u);
-  EXPECT_EQ(SharedBeyond(one, 5), 0u);
-  EXPECT_EQ(SharedBeyond(two, 1), 3u);
-  EXPECT_EQ(SharedBeyond({}, 0), 0u);
-}
-
 TEST(Cost, PrefillFloorIsTheLeast) {
   const std::vector<Candidate> candidates{Load(0, 0, 30), Load(0, 0, 20), Load(0, 0, 25)};
   EXPECT_EQ(PrefillFloor(candidates), 20u);
