@@ -29,9 +29,11 @@ class AliasColumn {
     used_ += (name ? 1u : 0u) - (cell ? 1u : 0u);
     cell = name;
   }
-  void CopyFrom(const AliasColumn& other) {
-    const std::uint32_t end = std::min(room_.end, other.room_.end);
-    for (std::uint32_t depth = std::max(room_.begin, other.room_.begin); depth < end; ++depth)
+  // The names of `blocks`, as far as both columns have room for them.
+  void CopyFrom(const AliasColumn& other, Stretch blocks) {
+    const std::uint32_t begin = std::max({room_.begin, other.room_.begin, blocks.begin});
+    const std::uint32_t end = std::min({room_.end, other.room_.end, blocks.end});
+    for (std::uint32_t depth = begin; depth < end; ++depth)
       Set(depth, other.At(depth));
   }
 

@@ -188,7 +188,7 @@ AliasColumn& RunStore::EditAliases(RunId run, std::uint32_t slot) {
       columns.begin(), columns.end(), slot,
       [](const auto& other, std::uint32_t wanted) { return other->slot() < wanted; });
   if (known) {
-    made.CopyFrom(*known);
+    made.CopyFrom(*known, {meta.blocks.begin, meta.blocks.begin + meta.room});
     const std::size_t bytes = known->bytes();
     heap_ -= bytes;
     retired_.Add(std::exchange(*at, std::move(column)), bytes);

@@ -95,7 +95,7 @@ void RunStore::ShrinkAliases(RunId run) {
   for (auto it = meta.aliases->columns.begin(); it != meta.aliases->columns.end();) {
     auto column = std::make_unique<AliasColumn>(
         (*it)->slot(), Stretch{meta.blocks.begin, meta.blocks.begin + meta.room});
-    column->CopyFrom(**it);
+    column->CopyFrom(**it, meta.blocks);  // the names behind its end went with their blocks
     const std::size_t bytes = (*it)->bytes();
     heap_ -= bytes;
     retired_.Add(std::exchange(*it, nullptr), bytes);
