@@ -163,6 +163,7 @@ struct DumpReader::Impl final : DumpPieces {
   }
 
   Result<dom::element> Parse(std::string_view json) {
+    if (json.empty()) return Malformed("nothing is there");  // the parser copies, even from null
     dom::element value;
     if (const auto error = parser.parse(json.data(), json.size()).get(value)) {
       return Malformed(simdjson::error_message(error));
