@@ -12,8 +12,8 @@
 
 namespace kvr::index {
 
-// One rank's own names in one run. Queries read it once it is published; then it does not change
-// any more: see RunStore::EditAliases.
+// One rank's own names in one run. Names of blocks that a published state has do not change any
+// more: see RunStore::EditAliases.
 class AliasColumn {
  public:
   AliasColumn(std::uint32_t slot, Stretch room) : slot_(slot), room_(room), cells_(room.size()) {}
@@ -37,10 +37,12 @@ class AliasColumn {
       Set(depth, other.At(depth));
   }
 
-  [[nodiscard]] Stretch room() const { return room_; }
   [[nodiscard]] std::uint32_t used() const { return used_; }
-  [[nodiscard]] bool published() const { return published_; }
-  void SetPublished() { published_ = true; }
+  // Queries may read the names of blocks before `end`.
+  void SetPublished(std::uint32_t end) { published_end_ = std::max(published_end_, end); }
+  [[nodiscard]] bool MaySet(std::uint32_t depth) const {
+    return room_.Has(depth) && depth >= published_end_;
+  }
   [[nodiscard]] std::size_t bytes() const {
     return sizeof(AliasColumn) + cells_.size() * sizeof(cells_[0]);
   }
@@ -49,7 +51,7 @@ class AliasColumn {
   const std::uint32_t slot_;
   const Stretch room_;
   std::uint32_t used_ = 0;
-  bool published_ = false;
+  std::uint32_t published_end_ = 0;
   std::vector<std::optional<EngineHash>> cells_;
 };
 

@@ -1,6 +1,8 @@
-// Matching and applying, one thread, on the same made-up workload for each index. Times are of the
+// Matching and applying on the same made-up workload for each index. Times are of the
 // call alone; hashes are ready.
+#include <atomic>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -71,6 +73,50 @@ void BM_Apply(benchmark::State& state) {
       static_cast<double>(heap) / static_cast<double>(stats.memberships);
 }
 
+// The last half of the updates, when engines are full and the index grows no more; items are
+// blocks. Argument: scale.
+template <typename Index>
+void BM_ApplyWhenFull(benchmark::State& state) {
+  const Workload& workload = WorkloadOf(state.range(0));
+  const auto updates = workload.updates();
+  std::int64_t blocks = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    auto filled = std::make_unique<Filled<Index>>();
+    std::size_t i = 0;
+    for (; i < updates.size() / 2; ++i)
+      workload.Apply(updates[i], filled->slots, *filled->index);
+    state.ResumeTiming();
+    for (; i < updates.size(); ++i) {
+      workload.Apply(updates[i], filled->slots, *filled->index);
+      blocks += static_cast<std::int64_t>(updates[i].end - updates[i].begin);
+    }
+    state.PauseTiming();
+    filled.reset();
+    state.ResumeTiming();
+  }
+  state.SetItemsProcessed(blocks);
+}
+
+// Drops all blocks of one engine after the other. Argument: scale.
+template <typename Index>
+void BM_RemoveRank(benchmark::State& state) {
+  const Workload& workload = WorkloadOf(state.range(0));
+  auto filled = std::make_unique<Filled<Index>>();
+  filled->Play(workload);
+  std::uint64_t rank = 0;
+  for (auto _ : state) {
+    if (rank == filled->slots.size()) {
+      state.PauseTiming();
+      filled = std::make_unique<Filled<Index>>();
+      filled->Play(workload);
+      rank = 0;
+      state.ResumeTiming();
+    }
+    filled->index->RemoveRank(Rank{WorkerId{rank++}, 0});
+  }
+}
+
 // All queries against the state after all updates, one after the other. Argument: scale. The depth
 // and the number of scored ranks must be the same for each index.
 template <typename Index>
@@ -100,8 +146,40 @@ void BM_Match(benchmark::State& state) {
   state.counters["depths"] = static_cast<double>(depths);
 }
 
+// The same while another thread repeats all updates. Argument: scale.
+template <typename Index>
+void BM_MatchBesideWriter(benchmark::State& state) {
+  const Workload& workload = WorkloadOf(state.range(0));
+  Filled<Index> filled;
+  filled.Play(workload);
+  std::atomic<bool> done{false};
+  std::int64_t updates = 0;
+  std::jthread writer([&] {
+    while (!done) {
+      for (const Workload::Update& update : workload.updates()) {
+        if (done) break;
+        workload.Apply(update, filled.slots, *filled.index);
+        ++updates;
+      }
+    }
+  });
+  OverlapScores scores;
+  std::size_t next = 0;
+  for (auto _ : state) {
+    filled.index->Match(workload.Query(next), {}, scores);
+    next = next + 1 == workload.queries() ? 0 : next + 1;
+  }
+  done = true;
+  writer.join();
+  state.counters["updates"] =
+      benchmark::Counter(static_cast<double>(updates), benchmark::Counter::kIsRate);
+}
+
 BENCHMARK(BM_Apply<RunArena>)->Arg(0)->Arg(1)->Arg(4)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_ApplyWhenFull<RunArena>)->Arg(0)->Arg(1)->Arg(4)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_RemoveRank<RunArena>)->Arg(0)->Arg(4)->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_Match<RunArena>)->Arg(0)->Arg(1)->Arg(4);
+BENCHMARK(BM_MatchBesideWriter<RunArena>)->Arg(0)->Arg(1)->UseRealTime();
 
 }  // namespace
 }  // namespace kvr::index

@@ -161,41 +161,41 @@ std::optional<EngineHash> RunStore::AliasAt(BlockPlace at, std::uint32_t slot) c
 }
 
 void RunStore::SetAlias(BlockPlace at, std::uint32_t slot, EngineHash name) {
-  EditAliases(at.run, slot).Set(at.depth, name);
+  EditAliases(at, slot).Set(at.depth, name);
 }
 
 void RunStore::ClearAlias(BlockPlace at, std::uint32_t slot) {
-  AliasColumn& column = EditAliases(at.run, slot);
+  AliasColumn& column = EditAliases(at, slot);
   column.Set(at.depth, std::nullopt);
   if (column.used() == 0) DropAliases(at.run, slot);
 }
 
-AliasColumn& RunStore::EditAliases(RunId run, std::uint32_t slot) {
-  Meta& meta = At(run);
+AliasColumn& RunStore::EditAliases(BlockPlace at, std::uint32_t slot) {
+  Meta& meta = At(at.run);
   if (meta.aliases == nullptr) {
     meta.aliases = std::make_unique<RunAliases>();
-    PublishAliases(run);
+    PublishAliases(at.run);
   }
   AliasColumn* const known = meta.aliases->list->Find(slot);
-  if (known && !known->published() && known->room().end >= meta.blocks.end) return *known;
+  if (known && known->MaySet(at.depth)) return *known;
   // With the room of the columns, so that both grow equally seldom.
   auto column = std::make_unique<AliasColumn>(
       slot, Stretch{meta.blocks.begin, meta.blocks.begin + meta.room});
   heap_ += column->bytes();
   AliasColumn& made = *column;
   auto& columns = meta.aliases->columns;
-  const auto at = std::lower_bound(
+  const auto where = std::lower_bound(
       columns.begin(), columns.end(), slot,
       [](const auto& other, std::uint32_t wanted) { return other->slot() < wanted; });
   if (known) {
     made.CopyFrom(*known, {meta.blocks.begin, meta.blocks.begin + meta.room});
     const std::size_t bytes = known->bytes();
     heap_ -= bytes;
-    retired_.Add(std::exchange(*at, std::move(column)), bytes);
+    retired_.Add(std::exchange(*where, std::move(column)), bytes);
   } else {
-    columns.insert(at, std::move(column));
+    columns.insert(where, std::move(column));
   }
-  PublishAliases(run);
+  PublishAliases(at.run);
   return made;
 }
 

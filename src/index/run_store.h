@@ -151,8 +151,8 @@ class RunStore {
   // Copies aliases of `blocks` to a run that has these blocks now.
   void CopyAliases(RunId from, RunId to, Stretch blocks);
   void ShrinkAliases(RunId run);
-  // A column that queries do not see yet, with room for all blocks.
-  [[nodiscard]] AliasColumn& EditAliases(RunId run, std::uint32_t slot);
+  // The slot's column, or a copy that takes its place, where no query reads the name of the block.
+  [[nodiscard]] AliasColumn& EditAliases(BlockPlace at, std::uint32_t slot);
   void PublishAliases(RunId run);
 
   // Shape.

@@ -323,7 +323,7 @@ void RunStore::Publish(RunId run) {
   if (meta.aliases) {
     fields.aliases = meta.aliases->list.get();
     for (AliasColumn* const column : meta.aliases->list->columns)
-      column->SetPublished();
+      column->SetPublished(meta.blocks.end);
   }
   RunState::Ptr state = RunState::Make(fields, meta.draft->planes);
   heap_ += state->bytes();
