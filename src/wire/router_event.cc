@@ -81,17 +81,20 @@ bool ReadStruct(Context& context, const std::array<std::string_view, kCount>& fi
   return (seen & required) == required || in.Fail(DecodeErrc::kMissingField, start);
 }
 
+// The head of an array whose elements join `have` others, of which there may be `most` in all.
+bool ReadCount(MsgpackReader& in, std::size_t have, std::size_t most, std::size_t& count) {
+  const std::size_t start = in.offset();
+  if (!in.ReadArray(count)) return false;
+  return have + count <= most || in.Fail(DecodeErrc::kOverLimit, start);
+}
+
 // --- multimodal -----------------------------------------------------------------------------
 
 bool ReadOffsets(Context& context, RouterMmObject& object) {
   MsgpackReader& in = context.in;
   auto& all = context.batch.mm_offsets;
-  const std::size_t start = in.offset();
   std::size_t count = 0;
-  if (!in.ReadArray(count)) return false;
-  if (all.size() + count > context.limits.extra_keys_max) {
-    return in.Fail(DecodeErrc::kOverLimit, start);
-  }
+  if (!ReadCount(in, all.size(), context.limits.extra_keys_max, count)) return false;
   const std::size_t begin = all.size();
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t at = in.offset();
@@ -115,12 +118,8 @@ bool ReadMmInfo(Context& context, RouterBlock& block) {
   block.has_mm = true;
   return ReadStruct(context, kInfo, 1, [&](std::size_t) {
     auto& all = context.batch.mm_objects;
-    const std::size_t start = in.offset();
     std::size_t count = 0;
-    if (!in.ReadArray(count)) return false;
-    if (all.size() + count > context.limits.extra_keys_max) {
-      return in.Fail(DecodeErrc::kOverLimit, start);
-    }
+    if (!ReadCount(in, all.size(), context.limits.extra_keys_max, count)) return false;
     const std::size_t begin = all.size();
     for (std::size_t i = 0; i < count; ++i) {
       RouterMmObject object;
@@ -157,12 +156,9 @@ bool ReadBlock(Context& context) {
 }
 
 bool ReadBlocks(Context& context, RouterEvent& event) {
-  MsgpackReader& in = context.in;
-  const std::size_t start = in.offset();
   const std::size_t begin = context.batch.blocks.size();
   std::size_t count = 0;
-  if (!in.ReadArray(count)) return false;
-  if (begin + count > context.limits.blocks_max) return in.Fail(DecodeErrc::kOverLimit, start);
+  if (!ReadCount(context.in, begin, context.limits.blocks_max, count)) return false;
   for (std::size_t i = 0; i < count; ++i) {
     if (!ReadBlock(context)) return false;
   }
@@ -210,11 +206,9 @@ bool ReadRemoved(Context& context, RouterEvent& event) {
   return ReadStruct(context, kFields, 1, [&](std::size_t) {
     MsgpackReader& in = context.in;
     auto& all = context.batch.removed;
-    const std::size_t start = in.offset();
     const std::size_t begin = all.size();
     std::size_t count = 0;
-    if (!in.ReadArray(count)) return false;
-    if (begin + count > context.limits.blocks_max) return in.Fail(DecodeErrc::kOverLimit, start);
+    if (!ReadCount(in, begin, context.limits.blocks_max, count)) return false;
     for (std::size_t i = 0; i < count; ++i) {
       std::uint64_t hash = 0;
       if (!ReadHash(in, hash)) return false;
