@@ -121,16 +121,13 @@ class EventTranslator::Impl {
     out.ts = batch_.ts;
     out.dp_rank = batch_.dp_rank;
     for (const wire::BadEvent& bad : batch_.bad)
-      DropBad(bad, out);
+      Drop(Undecodable(bad), out);
     for (const EngineEvent& event : batch_.events) {
       if (const auto reason = TranslateEvent(event, *memory, out)) {
         Drop(DroppedEvent{event.index, *reason, {}, event.block_size}, out);
       }
     }
-    if (!batch_.bad.empty()) {
-      std::sort(out.dropped.begin(), out.dropped.end(),
-                [](const DroppedEvent& a, const DroppedEvent& b) { return a.index < b.index; });
-    }
+    if (!batch_.bad.empty()) out.SortDropped();
     out.wrong_block_size = memory->wrong_block_size;
     SetSpans(out);
     return {};
@@ -174,13 +171,6 @@ class EventTranslator::Impl {
   void Drop(const DroppedEvent& dropped, PlacementBatch& out) {
     ++stats_.dropped[static_cast<std::size_t>(dropped.reason)];
     out.dropped.push_back(dropped);
-  }
-
-  void DropBad(const wire::BadEvent& bad, PlacementBatch& out) {
-    const bool unknown = bad.error.code == wire::DecodeErrc::kUnknownEvent;
-    Drop(DroppedEvent{bad.index, unknown ? DropReason::kUnknownEvent : DropReason::kDecodeError,
-                      bad.error, 0},
-         out);
   }
 
   std::optional<DropReason> TranslateEvent(const EngineEvent& event, RankMemory& memory,
@@ -497,18 +487,7 @@ class EventTranslator::Impl {
 
   // The vectors behind the spans have stopped growing.
   void SetSpans(PlacementBatch& out) const {
-    std::size_t block = 0;
-    std::size_t hash = 0;
-    for (std::size_t i = 0; i < out.events.size(); ++i) {
-      PlacementEvent& event = out.events[i];
-      if (event.kind == PlacementKind::kStored) {
-        event.blocks = std::span(out.blocks).subspan(block, ends_[i] - block);
-        block = ends_[i];
-      } else if (event.kind == PlacementKind::kRemoved) {
-        event.removed = std::span(out.removed).subspan(hash, ends_[i] - hash);
-        hash = ends_[i];
-      }
-    }
+    out.SetEventSpans(ends_);
     std::size_t copy = 0;
     for (std::size_t i = 0; i < out.side.size(); ++i) {
       out.side[i].copies = std::span(out.side_copies).subspan(copy, side_ends_[i] - copy);

@@ -12,6 +12,7 @@
 #include "model/tier.h"
 #include "placement/drop_reason.h"
 #include "wire/decode_error.h"
+#include "wire/event_batch.h"
 
 namespace kvr::placement {
 
@@ -22,6 +23,9 @@ struct DroppedEvent {
   wire::DecodeError error;       // kDecodeError, kUnknownEvent: what and at which byte
   std::uint32_t block_size = 0;  // kBlockSizeMismatch: the size the event came with
 };
+
+// An event whose bytes do not fit its type, or whose tag nobody knows.
+DroppedEvent Undecodable(const wire::BadEvent& bad);
 
 // What happened to a side group of a hybrid model.
 struct SideEvent {
@@ -63,6 +67,12 @@ struct PlacementBatch {
     side.clear();
     side_copies.clear();
   }
+
+  // For producers. In the order of the engine's batch.
+  void SortDropped();
+  // For producers, once `blocks` and `removed` have stopped growing: `ends[i]` is where the blocks
+  // or hashes of event i end there.
+  void SetEventSpans(std::span<const std::size_t> ends);
 };
 
 }  // namespace kvr::placement

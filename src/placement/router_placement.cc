@@ -1,6 +1,5 @@
 #include "placement/router_placement.h"
 
-#include <algorithm>
 #include <array>
 #include <optional>
 #include <string_view>
@@ -54,11 +53,8 @@ Result<void, wire::DecodeError> RouterPlacement::Place(const wire::DecodeLimits&
     out.dp_rank = batch_.events.front().dp_rank;
     shown.dp_rank = out.dp_rank;
   }
-  for (const wire::BadEvent& bad : batch_.bad) {
-    const bool unknown = bad.error.code == wire::DecodeErrc::kUnknownEvent;
-    out.dropped.push_back(
-        {bad.index, unknown ? DropReason::kUnknownEvent : DropReason::kDecodeError, bad.error, 0});
-  }
+  for (const wire::BadEvent& bad : batch_.bad)
+    out.dropped.push_back(Undecodable(bad));
   shown.bad = batch_.bad;
   for (const RouterEvent& event : batch_.events) {
     Show(event, shown);
@@ -70,20 +66,8 @@ Result<void, wire::DecodeError> RouterPlacement::Place(const wire::DecodeLimits&
       Add(event, rank, out);
     }
   }
-  std::sort(out.dropped.begin(), out.dropped.end(),
-            [](const DroppedEvent& a, const DroppedEvent& b) { return a.index < b.index; });
-  std::size_t block = 0;
-  std::size_t hash = 0;
-  for (std::size_t i = 0; i < out.events.size(); ++i) {
-    PlacementEvent& event = out.events[i];
-    if (event.kind == PlacementKind::kStored) {
-      event.blocks = std::span(out.blocks).subspan(block, ends_[i] - block);
-      block = ends_[i];
-    } else if (event.kind == PlacementKind::kRemoved) {
-      event.removed = std::span(out.removed).subspan(hash, ends_[i] - hash);
-      hash = ends_[i];
-    }
-  }
+  out.SortDropped();
+  out.SetEventSpans(ends_);
   return {};
 }
 
