@@ -66,7 +66,7 @@ struct AliasList {
     return at != columns.end() && (*at)->slot() == slot ? *at : nullptr;
   }
   [[nodiscard]] std::size_t bytes() const {
-    return sizeof(AliasList) + columns.capacity() * sizeof(columns[0]);
+    return sizeof(AliasList) + columns.capacity() * sizeof(void*);
   }
 };
 

@@ -155,9 +155,10 @@ class RunArena::Walk {
   }
   template <typename F>
   static void ForEachSlot(std::size_t w, std::uint64_t bits, F&& f) {
-    for (; bits != 0; bits &= bits - 1)
+    for (; bits != 0; bits &= bits - 1) {
       f(static_cast<std::uint32_t>(w * PlaneView::kWordBits) +
         static_cast<std::uint32_t>(std::countr_zero(bits)));
+    }
   }
 
   const RunArena& arena_;

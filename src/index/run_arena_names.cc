@@ -81,9 +81,10 @@ void RunArena::OnMoved(RunId from, RunId to, Stretch blocks) {
   const auto move = [&](std::uint32_t slot)
                         KVR_REQUIRES(mutex_) { slots_[slot]->remembered.Move(from, to, blocks); };
   for (std::size_t w = 0; w < remembered.whole.size(); ++w) {
-    for (std::uint64_t word = remembered.whole[w]; word != 0; word &= word - 1)
+    for (std::uint64_t word = remembered.whole[w]; word != 0; word &= word - 1) {
       move(static_cast<std::uint32_t>(w * PlaneView::kWordBits) +
            static_cast<std::uint32_t>(std::countr_zero(word)));
+    }
   }
   for (const Partial& part : remembered.parts)
     move(part.slot);

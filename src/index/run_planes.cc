@@ -16,9 +16,10 @@ Stretch Common(Stretch a, Stretch b) {
 
 template <typename F>
 void ForEachSlot(std::uint64_t word, std::size_t w, F&& f) {
-  for (; word != 0; word &= word - 1)
+  for (; word != 0; word &= word - 1) {
     f(static_cast<std::uint32_t>(w * PlaneView::kWordBits) +
       static_cast<std::uint32_t>(std::countr_zero(word)));
+  }
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <ctime>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -54,8 +54,8 @@ class File {
 Result<File> OpenFile(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (fd >= 0) return File(fd);
-  return Fail(ErrorCode::kIo,
-              fmt::format("cannot open access log {}: {}", path, std::strerror(errno)));
+  return Fail(ErrorCode::kIo, fmt::format("cannot open access log {}: {}", path,
+                                          std::generic_category().message(errno)));
 }
 
 std::string TimeText(Nanos wall, bool local) {
