@@ -20,7 +20,10 @@
 #include "base/result.h"
 #include "cmd/parse_words.h"
 #include "cmd/server_main.h"
+#include "ingest/poll_transport.h"
+#include "net/event_endpoint.h"
 #include "net/event_socket.h"
+#include "net/io_runtime.h"
 #include "wire/capture_file.h"
 
 namespace kvr::cmd {
@@ -41,14 +44,20 @@ struct CaptureArgs {
   std::uint64_t bytes_max = std::uint64_t{4} << 30;
 };
 
-// Records until it is time to end. Everything happens on the calling thread.
+// Records until it is time to end. Everything but asking polled endpoints happens on the calling
+// thread.
 class Recorder {
  public:
   Recorder(const CaptureArgs& args, wire::CaptureWriter writer)
       : args_(args),
-        transport_(net::MakeZmqTransport(net::ZmqOptions{})),
+        runtime_({1, "poll"}),
+        direct_(net::MakeZmqTransport(net::ZmqOptions{})),
+        transport_(ingest::MakePollTransport(*direct_, runtime_, ingest::PollOptions{})),
         poller_(transport_->MakePoller()),
         writer_(std::move(writer)) {}
+  ~Recorder() { runtime_.Stop(); }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
 
   Result<void> Subscribe() {
     for (const std::string& endpoint : args_.endpoints) {
@@ -124,8 +133,10 @@ class Recorder {
 
   const CaptureArgs& args_;
   const SystemClock clock_;
-  std::unique_ptr<net::EventTransport> transport_;
-  std::unique_ptr<net::EventPoller> poller_;
+  net::IoRuntime runtime_;  // asks the polled endpoints
+  const std::unique_ptr<net::EventTransport> direct_;
+  const std::unique_ptr<net::EventTransport> transport_;
+  const std::unique_ptr<net::EventPoller> poller_;
   std::vector<Source> sources_;
   wire::CaptureWriter writer_;
   net::Frames frames_;
@@ -142,7 +153,7 @@ int Failed(const Error& error) {
 
 int Capture(const CaptureArgs& args) {
   for (const std::string& endpoint : args.endpoints) {
-    if (const auto good = net::CheckEndpoint(endpoint, true); !good) {
+    if (const auto good = net::CheckEventEndpoint(endpoint); !good) {
       return UsageError(kName, good.error().message);
     }
   }
@@ -166,8 +177,11 @@ int Run(const std::vector<std::string>& argv) {
       "explains the file, `kvroute mock --replay-capture` publishes it again. It holds the tokens "
       "and cache salts of requests and is readable to its owner only.",
       std::string(kName));
-  app.add_option("--endpoint", args.endpoints,
-                 "Event endpoint of an engine's rank, as tcp://host:5557; may be given often")
+  app.add_option(
+         "--endpoint", args.endpoints,
+         "Event endpoint of an engine's rank, as tcp://host:5557 or trtllm+http://host:8000; may "
+         "be given often. Asking for TensorRT-LLM's events drains them: nobody else may read "
+         "them meanwhile")
       ->required()
       ->expected(1)
       ->take_all();

@@ -44,6 +44,23 @@ std::uint64_t NamelessLora(const EngineEvent& event) {
   return hashing::Xxh3({bytes.data(), bytes.size()}, kSeed) | 1;
 }
 
+// vLLM writes zeros where a prompt came as embeddings; up to 0.16 nothing else tells such blocks
+// from text.
+bool IsPlaceholder(std::span<const TokenId> window) {
+  return window.front() == 0 &&
+         std::all_of(window.begin(), window.end(), [](TokenId token) { return token == 0; });
+}
+
+// What stands for the embeddings behind a placeholder: no request can name it, and no other block
+// has it.
+std::uint64_t EmbeddingMix(EngineHash block) {
+  constexpr std::uint64_t kSeed = 4;
+  std::array<char, 8> bytes{};
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<char>(Raw(block) >> (8 * i));
+  return hashing::Xxh3({bytes.data(), bytes.size()}, kSeed) | 1;
+}
+
 // Tiers whose blocks lie on the way of a prefix through the engine. What lies deeper is stored by
 // components that know neither groups nor salts.
 bool OnPath(Tier tier) {
@@ -435,6 +452,12 @@ class EventTranslator::Impl {
                      [](EngineHash engine, BlockHash local) {
                        return PlacedBlock{engine, local};
                      });
+      for (std::size_t i = 0; i < count; ++i) {
+        if (tokens[i * block_size] != 0) continue;
+        if (SetPlaceholderApart(hashing::BlockWindow(tokens, how, i), out.blocks[before + i], i)) {
+          complete = false;
+        }
+      }
       return complete;
     }
     for (std::size_t i = 0; i < count; ++i) {
@@ -442,7 +465,9 @@ class EventTranslator::Impl {
       const bool plain =
           batch_.ExtraKeysOf(event, i).empty() && batch_.MmHashesOf(event, i).empty();
       if (plain) {
-        out.blocks.push_back({hashes[i], hashing::HashBlock(window, seed)});
+        PlacedBlock& block =
+            out.blocks.emplace_back(PlacedBlock{hashes[i], hashing::HashBlock(window, seed)});
+        if (SetPlaceholderApart(window, block, i)) complete = false;
         continue;
       }
       ReadBlockKeys(batch_, event, i, named_salt, keys_);
@@ -451,6 +476,15 @@ class EventTranslator::Impl {
       out.blocks.push_back({hashes[i], HashKeyedBlock(window, seed)});
     }
     return complete;
+  }
+
+  // False, and nothing done, when the window of the store's block `i` is text.
+  bool SetPlaceholderApart(std::span<const TokenId> window, PlacedBlock& block, std::size_t i) {
+    if (!IsPlaceholder(window)) return false;
+    const auto own = hashing::Seed::FromRaw(how_.seed.raw() + EmbeddingMix(block.engine));
+    block.local = hashing::HashBlock(window, own);
+    keyed_[i] = 1;
+    return true;
   }
 
   BlockHash HashKeyedBlock(std::span<const TokenId> window, const hashing::Seed& seed) {

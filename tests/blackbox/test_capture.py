@@ -164,6 +164,43 @@ class RecordAndReplay(CaptureTest):
         self.assertEqual(answer["events"][0]["block_hashes"], [11])
         self.assertEqual(answer["events"][0]["local_hashes"], [21])
 
+    def test_a_polled_endpoint(self):
+        """TensorRT-LLM's lists, which asking for them drains: what nobody else saw is in the file."""
+        mock = self.start(Mock("--dialect", "trtllm-json", "--speedup", "1000", "--num-blocks", "64",
+                               ranks=2))
+        mock.complete(list(range(33)), 4, rank=0)  # before anybody asks
+        endpoint = mock.ranks[0]["events"]
+        self.assertTrue(endpoint.startswith("trtllm+http://"))
+        capture = self.capture(endpoint)
+        for i in range(1, 20):
+            mock.complete(list(range(10 * i, 10 * i + 33)), 4, rank=i % 2)
+        # The last block of the engine's pools has been written, when a decode shows it.
+        def learned():
+            code, out, err = decode(self.path, "--block-size", "4", "--stream")
+            self.assertEqual((code, err), (0, ""))
+            return out
+        want = {rank: {name for _, name in mock.blocks(rank)} for rank in (0, 1)}
+        everything = want[0] | want[1]
+        settle(lambda: {name for name in everything if str(name) not in learned()}, set())
+        self.assertEqual(capture.stop(signal.SIGTERM), 0)
+        code, out, err = decode(self.path, "--block-size", "4", "--explain")
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn(f"source 0: {endpoint}", out)
+        self.assertNotIn("gap:", out)
+        self.assertNotIn("dropped whole", out)
+
+        player = self.start(Process(["mock", "--replay-capture", self.path, "--speedup", "1000"], 2))
+        indexer = self.start(Indexer())
+        events = "tcp://" + player.addresses["capture-0-events"]
+        ring = "tcp://" + player.addresses["capture-0-replay"]
+        self.assertEqual(indexer.register(1, events, replay=ring).status, 201)
+        settle(lambda: {block[4] for block in indexer.dumped(1)}, want[0])
+
+    def test_a_polled_endpoint_that_is_none(self):
+        code, err = run_to_end(["capture", "--endpoint", "trtllm+tcp://h:1", "--out", self.path])
+        self.assertNotEqual(code, 0)
+        self.assertIn("polled endpoint", err)
+
     def test_spacing_is_kept(self):
         engine = self.fake()
         self.capture(engine.endpoint)

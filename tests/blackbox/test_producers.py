@@ -62,6 +62,18 @@ class Dialects(IndexerTest):
         self.assertEqual(self.indexer.dumped(), [])
 
 
+class PromptEmbeddings(IndexerTest):
+    def test_blocks_of_zeros_match_no_text(self):
+        engine, zeros = self.engine(1), [0] * 4
+        self.send(engine, stored([11, 12], None, zeros * 2), stored([13], 12, A),
+                  stored([21], None, zeros, extra_keys=[[b"\xc9" * 32]]), stored([31], None, B))
+        for prompt in (zeros, zeros * 2, zeros * 2 + A, A):
+            self.expect(prompt, 0)
+        self.expect(B, 4)
+        self.send(engine, removed([11, 12, 13, 21]))
+        self.assertEqual(len(self.indexer.dumped()), 1)
+
+
 class PolledGateway(IndexerTest):
     def test_one_list_feeds_all_ranks_of_a_worker(self):
         mock = Mock("--dialect", "trtllm-json", "--speedup", 1000, ranks=2)

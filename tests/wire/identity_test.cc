@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "hashing/block_hash.h"
 #include "hashing/xxh3.h"
 #include "wire/stream.h"
 
@@ -122,6 +123,40 @@ TEST(PromptEmbeds, BlocksMatchNothingElse) {
   EXPECT_EQ(lenient.batch().events[0].blocks[0].local, embedded);
 }
 
+// vLLM up to 0.16 says nothing of embeddings: all there is are ids of zero.
+TEST(PromptEmbeds, BlocksOfZerosNeverAreText) {
+  const auto text = [](std::vector<TokenId> tokens) {
+    return hashing::HashBlock(tokens, hashing::Seed());
+  };
+  const std::string zeros = "0,0,0,0";
+  const std::string pair = "[0,0],[0,0],[0,0],[0,0]";
+  const BlockHash plain = text({0, 0, 0, 0});
+  EXPECT_NE(LocalOf(St("11", "null", zeros)), plain);
+  EXPECT_NE(LocalOf(St("11", "null", zeros, Keys("[null]"))), plain);
+  EXPECT_NE(LocalOf(St("11", "null", zeros)), LocalOf(St("12", "null", zeros)))
+      << "other embeddings may be behind them";
+  EXPECT_EQ(LocalOf(St("11", "null", zeros)), LocalOf(St("11", "null", zeros)));
+  EXPECT_NE(LocalOf(St("11", "null", pair)), text({0, 0, 0, 0, 0}));
+  EXPECT_EQ(LocalOf(St("11", "null", "0,0,0,1")), text({0, 0, 0, 1}));
+  const std::string salt = R"("cache_salt":"a")";
+  EXPECT_NE(LocalOf(St("11", "null", zeros, salt)), LocalOf(St("11", "null", zeros)));
+
+  // In a chain, and for copies off the device, which bring no keys.
+  Stream stream;
+  stream.Feed(Batch({St("11,12,13", "null", std::string(kA) + "," + zeros + "," + std::string(kB),
+                        Keys(R"([[["img-1",0]],null,null])"))}));
+  const auto blocks = stream.batch().events[0].blocks;
+  EXPECT_NE(blocks[1].local, plain);
+  EXPECT_EQ(std::to_string(Raw(blocks[2].local)), Local('B'));
+  EXPECT_EQ(stream.Feed(Batch({St("12", "11", zeros, R"("medium":"CPU")")})),
+            "named host_pinned <11 12");
+  // A model whose placeholder is 0 names the object.
+  const std::string image = Keys("[[[\"" + kDigest + "\",0]]]");
+  EXPECT_EQ(LocalOf(St("11", "null", zeros, image)),
+            hashing::HashBlock(std::vector<TokenId>(4, 0), hashing::Seed(),
+                               std::vector<std::uint64_t>{kDigestHash}));
+}
+
 TEST(Eligible, OnlyWhenTheHashCoversAllThatTheEngineHashed) {
   const std::string cpu = R"("medium":"CPU")";
   const std::string device = St("11", "null", kA);
@@ -137,6 +172,7 @@ TEST(Eligible, OnlyWhenTheHashCoversAllThatTheEngineHashed) {
       {"an adapter by number", {St("11", "null", kA, R"("lora_id":3)")}, false},
       {"a salt", {St("11", "null", kA, R"("cache_salt":"a")")}, true},
       {"an untagged salt", {St("11", "null", kA, Keys(R"([["a"]])"))}, true},
+      {"zeros", {St("11", "null", "0,0,0,0")}, false},
       {"a text that may be a salt", {St("11", "10", kA, Keys(R"([["a"]])"))}, false},
       {"an image", {image}, false},
       {"explicit objects",
