@@ -137,6 +137,8 @@ class EventTranslator::Impl {
     stats_.trailing_bytes += batch_.trailing_bytes;
     out.ts = batch_.ts;
     out.dp_rank = batch_.dp_rank;
+    ends_.clear();
+    side_ends_.clear();
     for (const wire::BadEvent& bad : batch_.bad)
       Drop(Undecodable(bad), out);
     for (const EngineEvent& event : batch_.events) {
@@ -196,6 +198,7 @@ class EventTranslator::Impl {
     if (event.type == EventType::kCleared) {
       memory.blocks.Clear();
       Emit(event, PlacementKind::kCleared, Tier::kDevice, memory, out);
+      ends_.push_back(0);
       return std::nullopt;
     }
     const auto tier = options_.lenient_media ? wire::TierFromMediumLeniently(event.medium)
@@ -229,8 +232,7 @@ class EventTranslator::Impl {
       const std::uint32_t left = batch_.CopiesLeftOf(event, i);
       if (left != wire::kCopiesUnknown) copy.left = left;
     }
-    side_ends_.resize(out.side.size());
-    side_ends_.back() = out.side_copies.size();
+    side_ends_.push_back(out.side_copies.size());
   }
 
   PlacementEvent& Emit(const EngineEvent& event, PlacementKind kind, Tier tier,
@@ -240,7 +242,6 @@ class EventTranslator::Impl {
     placed.tier = tier;
     placed.rank = Rank{options_.rank.worker, memory.dp_rank};
     out.event_index.push_back(event.index);
-    ends_.resize(out.events.size());
     return placed;
   }
 
@@ -257,7 +258,7 @@ class EventTranslator::Impl {
     stats_.held_removals += event.hashes.count - passed;
     if (passed > 0) {
       Emit(event, PlacementKind::kRemoved, tier, memory, out);
-      ends_.back() = out.removed.size();
+      ends_.push_back(out.removed.size());
     }
     return std::nullopt;
   }
@@ -307,6 +308,7 @@ class EventTranslator::Impl {
 
   bool RepeatsHash(const EngineEvent& event) {
     const auto hashes = batch_.HashesOf(event);
+    if (hashes.size() == 1) return event.parent == hashes.front();
     seen_.Begin(hashes.size() + 1);
     if (event.parent) seen_.Insert(*event.parent);
     return !std::all_of(hashes.begin(), hashes.end(),
@@ -395,7 +397,7 @@ class EventTranslator::Impl {
     } else {
       placed.eligible = HashBlocks(event, tier, named, salt, block_size, count, memory, out);
     }
-    ends_.back() = out.blocks.size();
+    ends_.push_back(out.blocks.size());
     stats_.stored_blocks += count;
     const auto blocks = std::span(out.blocks).last(count);
     const auto hashes = batch_.HashesOf(event).first(count);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "wire/short_text.h"
+
 namespace kvr::wire {
 namespace {
 
@@ -60,8 +62,9 @@ EngineEvent& EventBatch::AddCleared() {
 }
 
 GroupKind GroupKindFromName(std::string_view name) {
-  if (std::ranges::find(kMainKinds, name) != kMainKinds.end()) return GroupKind::kMain;
-  if (std::ranges::find(kOtherKinds, name) != kOtherKinds.end()) return GroupKind::kOther;
+  const auto is_name = [name](std::string_view kind) { return SameText(kind, name); };
+  if (std::any_of(kMainKinds.begin(), kMainKinds.end(), is_name)) return GroupKind::kMain;
+  if (std::any_of(kOtherKinds.begin(), kOtherKinds.end(), is_name)) return GroupKind::kOther;
   return GroupKind::kUnknown;
 }
 

@@ -11,31 +11,50 @@
 namespace kvr::wire {
 namespace {
 
-// Reads the pairs of a map event of one type. `schema` may be null: then all but the tag is passed
-// over. `tag` becomes the last tag that the map names.
-bool ReadPairs(FieldContext& context, const EventSchema* schema, std::size_t pairs,
-               std::string_view& tag, EngineEvent& event) {
-  std::uint32_t seen = 0;
-  std::size_t hint = 0;
+// Reads the value of a pair that is no field's: the tag, or one we do not know. The key began at
+// `start`.
+bool ReadOtherPair(FieldContext& context, std::string_view key, std::size_t start,
+                   std::string_view& tag) {
+  MsgpackReader& in = context.in;
+  if (SameText(key, "type")) return in.ReadText(tag);
+  if (!IsUtf8(key)) return in.Fail(DecodeErrc::kBadText, start);
+  return in.Skip(context.limits.depth_max);
+}
+
+// Passes over the pairs of a map event. `tag` becomes the last tag that it names.
+bool FindTag(FieldContext& context, std::size_t pairs, std::string_view& tag) {
   for (std::size_t i = 0; i < pairs; ++i) {
     std::string_view key;
     const std::size_t start = context.in.offset();
-    if (!context.in.ReadKey(key)) return false;
-    if (SameText(key, "type")) {
-      if (!context.in.ReadText(tag)) return false;
-      continue;
-    }
-    const Field* field = schema == nullptr ? nullptr : schema->ByKey(key, hint);
-    if (field == nullptr) {
-      if (!IsUtf8(key)) return context.in.Fail(DecodeErrc::kBadText, start);
-      if (!context.in.Skip(context.limits.depth_max)) return false;
-      continue;
-    }
-    if (!field->read(context, event)) return false;
-    seen |= schema->Bit(*field);
+    if (!context.in.ReadKey(key) || !ReadOtherPair(context, key, start, tag)) return false;
   }
-  return schema == nullptr || schema->Complete(seen) ||
-         context.in.Fail(DecodeErrc::kMissingField, context.in.offset());
+  return true;
+}
+
+// Reads the pairs of a map event of one type. `tag` becomes the last tag that they name.
+bool ReadPairs(FieldContext& context, const EventSchema& schema, std::size_t pairs,
+               std::string_view& tag, EngineEvent& event) {
+  MsgpackReader& in = context.in;
+  const std::span<const Field> fields = schema.fields;
+  std::uint32_t seen = 0;
+  std::size_t next = 0;  // producers send the keys in the order of the table
+  for (std::size_t i = 0; i < pairs; ++i) {
+    std::size_t field = next;
+    if (field == fields.size() || !in.TakeKey(fields[field].key)) {
+      const std::size_t start = in.offset();
+      std::string_view key;
+      if (!in.ReadKey(key)) return false;
+      field = schema.FieldOf(key, next);
+      if (field == fields.size()) {
+        if (!ReadOtherPair(context, key, start, tag)) return false;
+        continue;
+      }
+    }
+    if (!fields[field].read(context, event)) return false;
+    seen |= std::uint32_t{1} << field;
+    next = field + 1;
+  }
+  return schema.Complete(seen) || in.Fail(DecodeErrc::kMissingField, in.offset());
 }
 
 bool ReadMapEvent(FieldContext& context, EngineEvent& event) {
@@ -43,15 +62,15 @@ bool ReadMapEvent(FieldContext& context, EngineEvent& event) {
   const std::size_t start = in.offset();
   std::size_t pairs = 0;
   if (!in.ReadMap(pairs)) return false;
-  const std::size_t body = in.offset();
+  std::size_t body = in.offset();
   std::string_view tag;
   // Nearly always the tag comes first; else a first pass looks for it.
-  std::string_view first;
-  if (pairs > 0 && in.ReadKey(first) && SameText(first, "type") && in.ReadText(tag)) {
-    in.Seek(body);
+  if (pairs > 0 && in.TakeKey("type") && in.ReadText(tag)) {
+    body = in.offset();
+    --pairs;
   } else {
     in.Seek(body);
-    if (!ReadPairs(context, nullptr, pairs, tag, event)) return false;
+    if (!FindTag(context, pairs, tag)) return false;
     if (tag.data() == nullptr) return in.Fail(DecodeErrc::kMissingField, start);
     in.Seek(body);
   }
@@ -59,7 +78,7 @@ bool ReadMapEvent(FieldContext& context, EngineEvent& event) {
     const EventSchema* schema = SchemaByTag(tag);
     if (schema == nullptr) return in.Fail(DecodeErrc::kUnknownEvent, start);
     event.type = schema->type;
-    if (!ReadPairs(context, schema, pairs, last, event)) return false;
+    if (!ReadPairs(context, *schema, pairs, last, event)) return false;
     if (SameText(last, tag)) return true;
     const std::uint32_t index = event.index;
     event = EngineEvent{};
@@ -82,9 +101,8 @@ bool ReadArrayEvent(FieldContext& context, EngineEvent& event) {
   std::uint32_t seen = 0;
   std::size_t position = 1;
   for (; position < count && position < schema->tail; ++position) {
-    const Field* field = schema->ByPosition(position);
-    if (!field->read(context, event)) return false;
-    seen |= schema->Bit(*field);
+    if (!schema->fields[position - 1].read_place(context, event)) return false;
+    seen |= std::uint32_t{1} << (position - 1);
   }
   if (!schema->Complete(seen)) return in.Fail(DecodeErrc::kMissingField, in.offset());
   return ReadTail(context, *schema, count - position, event);
@@ -124,13 +142,10 @@ bool ReadEvent(FieldContext& context, std::uint32_t index) {
   const Mark mark(context.batch);
   EngineEvent& event = context.batch.events.emplace_back();
   event.index = index;
-  MsgpackItem head;
-  if (!in.Read(head)) return false;
-  in.Seek(start);
   bool good = false;
-  if (head.kind == MsgpackItem::Kind::kMap) {
+  if (in.AtMap()) {
     good = ReadMapEvent(context, event);
-  } else if (head.kind == MsgpackItem::Kind::kArray) {
+  } else if (in.AtArray()) {
     good = ReadArrayEvent(context, event);
   } else {
     in.Fail(DecodeErrc::kWrongType, start);

@@ -36,6 +36,18 @@ bool HashOf(FieldContext& context, const MsgpackItem& item, std::size_t at, Engi
   return true;
 }
 
+bool ReadHash(FieldContext& context, EngineHash& hash) {
+  MsgpackReader& in = context.in;
+  std::uint64_t number = 0;
+  if (in.TakeU64(number)) {
+    hash = EngineHash{number};
+    return true;
+  }
+  const std::size_t at = in.offset();
+  MsgpackItem item;
+  return in.Read(item) && HashOf(context, item, at, hash);
+}
+
 bool ReadHashes(FieldContext& context, EngineEvent& event) {
   MsgpackReader& in = context.in;
   auto& hashes = context.batch.hashes;
@@ -48,24 +60,14 @@ bool ReadHashes(FieldContext& context, EngineEvent& event) {
   event.hashes = {Size32(hashes.size()), Size32(count)};
   hashes.resize(hashes.size() + count);
   for (EngineHash& hash : std::span(hashes).last(count)) {
-    std::uint64_t number = 0;
-    if (in.TakeU64(number)) {
-      hash = EngineHash{number};
-      continue;
-    }
-    const std::size_t at = in.offset();
-    MsgpackItem item;
-    if (!in.Read(item) || !HashOf(context, item, at, hash)) return false;
+    if (!ReadHash(context, hash)) return false;
   }
   return true;
 }
 
 bool ReadParent(FieldContext& context, EngineEvent& event) {
-  const std::size_t at = context.in.offset();
-  MsgpackItem item;
   event.parent.reset();
-  if (!context.in.Read(item)) return false;
-  return item.kind == Kind::kNil || HashOf(context, item, at, event.parent.emplace());
+  return context.in.TakeNil() || ReadHash(context, event.parent.emplace());
 }
 
 // Pairs of neighbours: [[1,2],[2,3]] are the tokens 1, 2, 3.
@@ -86,16 +88,11 @@ bool ReadTokens(FieldContext& context, EngineEvent& event) {
   const std::size_t start = in.offset();
   event.eagle = false;
   event.tokens = {Size32(tokens.size()), 0};
-  MsgpackItem head;
-  if (!in.Read(head)) return false;
-  if (head.kind == Kind::kNil) return true;  // a producer that knows hashes only
-  if (head.kind != Kind::kArray) return in.Fail(DecodeErrc::kWrongType, start);
-  auto count = static_cast<std::size_t>(head.number);
+  if (in.TakeNil()) return true;  // a producer that knows hashes only
+  std::size_t count = 0;
+  if (!in.ReadArray(count)) return false;
   if (count == 0) return true;
-  const std::size_t first = in.offset();
-  if (!in.Read(head)) return false;
-  in.Seek(first);
-  event.eagle = head.kind == Kind::kArray;
+  event.eagle = in.AtArray();
   if (event.eagle) ++count;
   if (tokens.size() + count > context.limits.tokens_max) {
     return in.Fail(DecodeErrc::kOverLimit, start);
@@ -108,32 +105,26 @@ bool ReadTokens(FieldContext& context, EngineEvent& event) {
 }
 
 bool ReadBlockSize(FieldContext& context, EngineEvent& event) {
-  const std::size_t start = context.in.offset();
-  MsgpackItem item;
-  if (!context.in.Read(item)) return false;
   event.block_size = 0;
-  if (item.kind == Kind::kNil) return true;  // as 0: the store names blocks without content
-  context.in.Seek(start);
+  if (context.in.TakeNil()) return true;  // as 0: the store names blocks without content
   return context.in.ReadU32(event.block_size);
 }
 
 // Any value passes: only its presence matters, and its value to those who repeat it.
 bool ReadLoraId(FieldContext& context, EngineEvent& event) {
-  const std::size_t start = context.in.offset();
-  MsgpackItem item;
-  if (!context.in.Read(item)) return false;
+  MsgpackReader& in = context.in;
   event.lora_id.reset();
+  if (in.TakeNil()) return true;
+  if (in.AtArray() || in.AtMap()) return in.Skip(context.limits.depth_max);
+  MsgpackItem item;
+  if (!in.Read(item)) return false;
   if (item.is_integer()) event.lora_id = item.number;
-  if (item.kind != Kind::kArray && item.kind != Kind::kMap) return true;
-  context.in.Seek(start);
-  return context.in.Skip(context.limits.depth_max);
+  return true;
 }
 
 bool ReadTextOrNil(MsgpackReader& in, std::string_view& text) {
-  std::optional<std::string_view> value;
-  if (!in.ReadOptionalText(value)) return false;
-  text = value.value_or(std::string_view());
-  return true;
+  text = {};
+  return in.TakeNil() || in.ReadText(text);
 }
 
 bool ReadMedium(FieldContext& context, EngineEvent& event) {
@@ -176,13 +167,8 @@ bool ReadMetadata(FieldContext& context, EngineEvent& event) {
 
 // Position 7 has had three meanings: the LoRA name, a map of metadata, a list of component names.
 bool ReadNameOrMetadata(FieldContext& context, EngineEvent& event) {
-  MsgpackReader& in = context.in;
-  const std::size_t start = in.offset();
-  MsgpackItem head;
-  if (!in.Read(head)) return false;
-  in.Seek(start);
-  if (head.kind == Kind::kMap) return ReadMetadata(context, event);
-  if (head.kind == Kind::kArray) return in.Skip(context.limits.depth_max);
+  if (context.in.AtMap()) return ReadMetadata(context, event);
+  if (context.in.AtArray()) return context.in.Skip(context.limits.depth_max);
   return ReadLoraName(context, event);
 }
 
@@ -221,15 +207,14 @@ bool ReadBlockKeys(FieldContext& context, Slice& keys) {
   MsgpackReader& in = context.in;
   auto& all = context.batch.extra_keys;
   const std::size_t start = in.offset();
-  MsgpackItem head;
-  if (!in.Read(head)) return false;
   keys = {Size32(all.size()), 0};
-  if (head.kind == Kind::kNil) return true;
-  if (head.kind != Kind::kArray) return in.Fail(DecodeErrc::kWrongType, start);
-  if (all.size() + head.number > context.limits.extra_keys_max) {
+  if (in.TakeNil()) return true;
+  std::size_t count = 0;
+  if (!in.ReadArray(count)) return false;
+  if (all.size() + count > context.limits.extra_keys_max) {
     return in.Fail(DecodeErrc::kOverLimit, start);
   }
-  keys.count = static_cast<std::uint32_t>(head.number);
+  keys.count = Size32(count);
   for (std::uint32_t i = 0; i < keys.count; ++i) {
     if (!ReadExtraKey(context, all.emplace_back())) return false;
   }
@@ -242,16 +227,15 @@ bool ReadPerBlock(FieldContext& context, std::vector<Slice>& entries, Slice& sli
                   ReadEntry read) {
   MsgpackReader& in = context.in;
   const std::size_t start = in.offset();
-  MsgpackItem head;
-  if (!in.Read(head)) return false;
   slice = {Size32(entries.size()), 0};
-  present = head.kind != Kind::kNil;
+  present = !in.TakeNil();
   if (!present) return true;
-  if (head.kind != Kind::kArray) return in.Fail(DecodeErrc::kWrongType, start);
-  if (entries.size() + head.number > context.limits.blocks_max) {
+  std::size_t count = 0;
+  if (!in.ReadArray(count)) return false;
+  if (entries.size() + count > context.limits.blocks_max) {
     return in.Fail(DecodeErrc::kOverLimit, start);
   }
-  slice.count = static_cast<std::uint32_t>(head.number);
+  slice.count = Size32(count);
   for (std::uint32_t i = 0; i < slice.count; ++i) {
     if (!read(context, entries.emplace_back())) return false;
   }
@@ -293,13 +277,12 @@ bool ReadMmInfo(FieldContext& context, Slice& objects) {
   MsgpackReader& in = context.in;
   auto& all = context.batch.mm_hashes;
   const std::size_t start = in.offset();
-  MsgpackItem head;
-  if (!in.Read(head)) return false;
   objects = {Size32(all.size()), 0};
-  if (head.kind == Kind::kNil) return true;
-  if (head.kind != Kind::kMap) return in.Fail(DecodeErrc::kWrongType, start);
+  if (in.TakeNil()) return true;
+  std::size_t pairs = 0;
+  if (!in.ReadMap(pairs)) return false;
   bool found = false;
-  for (std::uint64_t i = 0; i < head.number; ++i) {
+  for (std::size_t i = 0; i < pairs; ++i) {
     std::string_view key;
     if (!in.ReadText(key)) return false;
     if (key != "mm_objects") {
@@ -326,13 +309,8 @@ bool ReadMmInfos(FieldContext& context, EngineEvent& event) {
 }
 
 bool ReadU32OrNil(MsgpackReader& in, std::optional<std::uint32_t>& value) {
-  const std::size_t start = in.offset();
-  MsgpackItem item;
-  if (!in.Read(item)) return false;
   value.reset();
-  if (item.kind == Kind::kNil) return true;
-  in.Seek(start);
-  return in.ReadU32(value.emplace());
+  return in.TakeNil() || in.ReadU32(value.emplace());
 }
 
 bool ReadGroup(FieldContext& context, EngineEvent& event) {
@@ -371,33 +349,33 @@ bool ReadCopiesLeft(FieldContext& context, EngineEvent& event) {
 }
 
 bool ReadKind(FieldContext& context, EngineEvent& event) {
-  std::optional<std::string_view> name;
-  if (!context.in.ReadOptionalText(name)) return false;
-  event.kind_name = name.value_or(std::string_view());
-  event.kind = name ? GroupKindFromName(*name) : GroupKind::kAbsent;
+  event.kind = GroupKind::kAbsent;
+  event.kind_name = {};
+  if (context.in.TakeNil()) return true;
+  if (!context.in.ReadText(event.kind_name)) return false;
+  event.kind = GroupKindFromName(event.kind_name);
   return true;
 }
 
 bool ReadLocality(FieldContext& context, EngineEvent& event) {
-  const std::size_t start = context.in.offset();
-  MsgpackItem item;
-  if (!context.in.Read(item)) return false;
-  context.in.Seek(start);
+  event.locality = Locality::kAbsent;
   event.locality_name = {};
-  if (item.kind == Kind::kString) {
+  if (context.in.TakeNil()) return true;
+  if (context.in.AtText()) {
     if (!context.in.ReadText(event.locality_name)) return false;
     event.locality = LocalityFromName(event.locality_name);
     return true;
   }
-  event.locality = item.kind == Kind::kNil ? Locality::kAbsent : Locality::kUnknown;
+  event.locality = Locality::kUnknown;
   return context.in.Skip(context.limits.depth_max);
 }
 
 bool ReadOwnership(FieldContext& context, EngineEvent& event) {
-  std::optional<std::string_view> name;
-  if (!context.in.ReadOptionalText(name)) return false;
-  event.ownership_name = name.value_or(std::string_view());
-  event.ownership = name ? OwnershipFromName(*name) : Ownership::kFramework;
+  event.ownership = Ownership::kFramework;
+  event.ownership_name = {};
+  if (context.in.TakeNil()) return true;
+  if (!context.in.ReadText(event.ownership_name)) return false;
+  event.ownership = OwnershipFromName(event.ownership_name);
   return true;
 }
 
@@ -417,45 +395,44 @@ bool ReadClearOwnership(FieldContext& context, EngineEvent& event) {
   return true;
 }
 
-constexpr std::array<Field, 19> kStoredFields = {{
-    {"block_hashes", 1, true, ReadHashes},
-    {"parent_block_hash", 2, false, ReadParent},
-    {"token_ids", 3, true, ReadTokens},
-    {"block_size", 4, true, ReadBlockSize},
-    {"lora_id", 5, false, ReadLoraId},
-    {"medium", 6, false, ReadMedium},
-    {"lora_name", kNoPosition, false, ReadLoraName},
-    {"", 7, false, ReadNameOrMetadata},
-    {"extra_keys", 8, false, ReadExtraKeys},
-    {"group_idx", 9, false, ReadGroup},
-    {"kv_cache_spec_kind", 10, false, ReadKind},
-    {"kv_cache_spec_sliding_window", 11, false, ReadWindow},
-    {"locality", 12, false, ReadLocality},
-    {"ownership", 13, false, ReadOwnership},
-    {"source_kind", kNoPosition, false, ReadOwnership},  // what ownership was called at first
-    {"session_id", kNoPosition, false, ReadSessionId},
-    {"cache_salt", kNoPosition, false, ReadCacheSalt},
-    {"block_mm_infos", kNoPosition, false, ReadMmInfos},
-    {"backend_id", kNoPosition, false, ReadBackend},
+constexpr std::array<Field, 18> kStoredFields = {{
+    {"block_hashes", true, ReadHashes},
+    {"parent_block_hash", false, ReadParent},
+    {"token_ids", true, ReadTokens},
+    {"block_size", true, ReadBlockSize},
+    {"lora_id", false, ReadLoraId},
+    {"medium", false, ReadMedium},
+    {"lora_name", false, ReadLoraName, ReadNameOrMetadata},
+    {"extra_keys", false, ReadExtraKeys},
+    {"group_idx", false, ReadGroup},
+    {"kv_cache_spec_kind", false, ReadKind},
+    {"kv_cache_spec_sliding_window", false, ReadWindow},
+    {"locality", false, ReadLocality},
+    {"ownership", false, ReadOwnership},
+    {"source_kind", false, ReadOwnership},  // what ownership was called at first
+    {"session_id", false, ReadSessionId},
+    {"cache_salt", false, ReadCacheSalt},
+    {"block_mm_infos", false, ReadMmInfos},
+    {"backend_id", false, ReadBackend},
 }};
 
 constexpr std::array<Field, 11> kRemovedFields = {{
-    {"block_hashes", 1, true, ReadHashes},
-    {"medium", 2, false, ReadMedium},
-    {"group_idx", 3, false, ReadGroup},
-    {"kv_cache_spec_kind", 4, false, ReadKind},
-    {"kv_cache_spec_sliding_window", 5, false, ReadWindow},
-    {"locality", 6, false, ReadLocality},
-    {"ownership", 7, false, ReadOwnership},
-    {"source_kind", kNoPosition, false, ReadOwnership},
-    {"session_id", kNoPosition, false, ReadSessionId},
-    {"remaining_copy_counts", kNoPosition, false, ReadCopiesLeft},
-    {"backend_id", kNoPosition, false, ReadBackend},
+    {"block_hashes", true, ReadHashes},
+    {"medium", false, ReadMedium},
+    {"group_idx", false, ReadGroup},
+    {"kv_cache_spec_kind", false, ReadKind},
+    {"kv_cache_spec_sliding_window", false, ReadWindow},
+    {"locality", false, ReadLocality},
+    {"ownership", false, ReadOwnership},
+    {"source_kind", false, ReadOwnership},
+    {"session_id", false, ReadSessionId},
+    {"remaining_copy_counts", false, ReadCopiesLeft},
+    {"backend_id", false, ReadBackend},
 }};
 
 constexpr std::array<Field, 2> kClearedFields = {{
-    {"ownership", 1, false, ReadClearOwnership},
-    {"source_kind", kNoPosition, false, ReadClearOwnership},
+    {"ownership", false, ReadClearOwnership},
+    {"source_kind", false, ReadClearOwnership},
 }};
 
 constexpr std::uint32_t RequiredBits(std::span<const Field> fields) {
@@ -528,25 +505,13 @@ bool ReadTailByType(FieldContext& context, std::span<const TailSlot> slots, Engi
 
 }  // namespace
 
-const Field* EventSchema::ByKey(std::string_view key, std::size_t& hint) const {
-  if (key.empty()) return nullptr;
-  const auto begin = fields.begin();
-  const auto named = [key](const Field& field) { return SameText(field.key, key); };
-  const auto from = begin + static_cast<std::ptrdiff_t>(hint);
-  auto found = std::find_if(from, fields.end(), named);
-  if (found == fields.end()) {
-    found = std::find_if(begin, from, named);
-    if (found == from) return nullptr;
+std::size_t EventSchema::FieldOf(std::string_view key, std::size_t from) const {
+  std::size_t at = from;
+  for (std::size_t left = fields.size(); left > 0; --left, ++at) {
+    if (at >= fields.size()) at = 0;
+    if (SameText(fields[at].key, key)) return at;
   }
-  hint = static_cast<std::size_t>(found - begin) + 1;
-  return &*found;
-}
-
-const Field* EventSchema::ByPosition(std::size_t position) const {
-  for (const Field& field : fields) {
-    if (field.position == position) return &field;
-  }
-  return nullptr;
+  return fields.size();
 }
 
 const EventSchema* SchemaByTag(std::string_view tag) {
@@ -580,7 +545,7 @@ bool ReadTail(FieldContext& context, const EventSchema& schema, std::size_t coun
   if (FitsPlaces(slots)) {
     for (std::size_t i = 0; i < slots.size(); ++i) {
       in.Seek(slots[i].offset);
-      if (!schema.ByPosition(schema.tail + i)->read(context, event)) return false;
+      if (!schema.fields[schema.tail - 1 + i].read_place(context, event)) return false;
     }
   } else {
     ++context.batch.legacy_layouts;

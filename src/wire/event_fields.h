@@ -21,30 +21,25 @@ struct FieldContext {
 
 using ReadField = bool (*)(FieldContext& context, EngineEvent& event);
 
-inline constexpr std::uint8_t kNoPosition = 0;  // the tag's own, so never a field's
-
 struct Field {
-  std::string_view key;   // empty: positional form only
-  std::uint8_t position;  // kNoPosition: map form only
+  std::string_view key;
   bool required;
   ReadField read;
+  ReadField read_place = read;  // as `read`, of the positional form
 };
 
 struct EventSchema {
   std::string_view tag;
   EventType type;
+  // In the order of their places, of which the first is 1, behind the tag. Those that only maps
+  // have come last.
   std::span<const Field> fields;
-  std::size_t tail;  // first position whose meaning depends on what follows, see ReadTail
+  std::size_t tail;  // first place whose meaning depends on what follows, see ReadTail
   std::uint32_t required;
 
-  // The field of a map key, or null. `hint` is where to look first and is moved on: producers send
-  // keys in the order of the table.
-  [[nodiscard]] const Field* ByKey(std::string_view key, std::size_t& hint) const;
-  // The field of a position below `tail` or of a fixed tail; never null there.
-  [[nodiscard]] const Field* ByPosition(std::size_t position) const;
-  [[nodiscard]] std::uint32_t Bit(const Field& field) const {
-    return std::uint32_t{1} << (&field - fields.data());
-  }
+  // The number of the field of a map key; fields.size() when there is none. Looks from `from` on,
+  // then at those before it.
+  [[nodiscard]] std::size_t FieldOf(std::string_view key, std::size_t from) const;
   [[nodiscard]] bool Complete(std::uint32_t seen) const { return (seen & required) == required; }
 };
 

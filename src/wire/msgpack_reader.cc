@@ -3,23 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include <simdjson.h>
 
-#include "wire/short_text.h"
 #include "wire/u32_run.h"
 
 namespace kvr::wire {
 namespace {
 
 constexpr std::size_t kDepthCap = 64;
-
-std::int64_t SignExtend(std::uint64_t value, std::size_t width) {
-  const auto shift = static_cast<unsigned>(64 - 8 * width);
-  return static_cast<std::int64_t>(value << shift) >> shift;
-}
 
 }  // namespace
 
@@ -31,17 +25,15 @@ std::string_view MsgpackReader::Since(std::size_t from) const {
   return {reinterpret_cast<const char*>(begin_ + from), offset() - from};
 }
 
-bool MsgpackReader::ReadBig(std::size_t width, std::uint64_t& value) {
-  if (left() < width) return Fail(DecodeErrc::kTruncated, offset());
-  if (width == 8) {
-    std::memcpy(&value, at_, sizeof value);
-    if constexpr (std::endian::native == std::endian::little) value = __builtin_bswap64(value);
-    at_ += 8;
-    return true;
+template <typename Wire>
+bool MsgpackReader::ReadInteger(MsgpackItem& item) {
+  if (!ReadBig<std::make_unsigned_t<Wire>>(item.number)) return false;
+  item.kind = Kind::kUint;
+  if constexpr (std::is_signed_v<Wire>) {
+    const std::int64_t value = static_cast<Wire>(item.number);
+    if (value < 0) item.kind = Kind::kInt;
+    item.number = static_cast<std::uint64_t>(value);
   }
-  value = 0;
-  for (std::size_t i = 0; i < width; ++i)
-    value = value << 8 | *at_++;
   return true;
 }
 
@@ -53,9 +45,10 @@ bool MsgpackReader::ReadBytes(MsgpackItem& item, Kind kind, std::uint64_t size) 
   return true;
 }
 
-// A size of `width` bytes, and for strings and bins the content after it.
-bool MsgpackReader::ReadSized(MsgpackItem& item, Kind kind, std::size_t width) {
-  if (!ReadBig(width, item.number)) return false;
+// A size, and for strings and bins the content after it.
+template <typename Size>
+bool MsgpackReader::ReadSized(MsgpackItem& item, Kind kind) {
+  if (!ReadBig<Size>(item.number)) return false;
   if (kind == Kind::kString || kind == Kind::kBin) return ReadBytes(item, kind, item.number);
   if (kind == Kind::kExt) return ReadBytes(item, kind, item.number + 1);
   item.kind = kind;
@@ -68,13 +61,6 @@ bool MsgpackReader::Read(MsgpackItem& item) {
   const std::size_t start = offset();
   if (at_ == end_) return Fail(DecodeErrc::kTruncated, start);
   const unsigned char head = *at_++;
-  const auto integer = [&](std::size_t width, bool is_signed) {
-    if (!ReadBig(width, item.number)) return false;
-    const std::int64_t value = is_signed ? SignExtend(item.number, width) : 0;
-    item.kind = value < 0 ? Kind::kInt : Kind::kUint;
-    if (is_signed) item.number = static_cast<std::uint64_t>(value);
-    return true;
-  };
   const auto small = [&](Kind kind, std::uint64_t count) {
     item.kind = kind;
     item.number = count;
@@ -104,34 +90,44 @@ bool MsgpackReader::Read(MsgpackItem& item) {
       item.number = head & 1u;
       return true;
     case 0xc4:
+      return ReadSized<std::uint8_t>(item, Kind::kBin);
     case 0xc5:
+      return ReadSized<std::uint16_t>(item, Kind::kBin);
     case 0xc6:
-      return ReadSized(item, Kind::kBin, std::size_t{1} << (head - 0xc4));
+      return ReadSized<std::uint32_t>(item, Kind::kBin);
     case 0xc7:
+      return ReadSized<std::uint8_t>(item, Kind::kExt);
     case 0xc8:
+      return ReadSized<std::uint16_t>(item, Kind::kExt);
     case 0xc9:
-      return ReadSized(item, Kind::kExt, std::size_t{1} << (head - 0xc7));
+      return ReadSized<std::uint32_t>(item, Kind::kExt);
     case 0xca:
-      if (!ReadBig(4, item.number)) return false;
+      if (!ReadBig<std::uint32_t>(item.number)) return false;
       item.kind = Kind::kFloat;
       item.real =
           static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(item.number)));
       return true;
     case 0xcb:
-      if (!ReadBig(8, item.number)) return false;
+      if (!ReadBig<std::uint64_t>(item.number)) return false;
       item.kind = Kind::kFloat;
       item.real = std::bit_cast<double>(item.number);
       return true;
     case 0xcc:
+      return ReadInteger<std::uint8_t>(item);
     case 0xcd:
+      return ReadInteger<std::uint16_t>(item);
     case 0xce:
+      return ReadInteger<std::uint32_t>(item);
     case 0xcf:
-      return integer(std::size_t{1} << (head - 0xcc), false);
+      return ReadInteger<std::uint64_t>(item);
     case 0xd0:
+      return ReadInteger<std::int8_t>(item);
     case 0xd1:
+      return ReadInteger<std::int16_t>(item);
     case 0xd2:
+      return ReadInteger<std::int32_t>(item);
     case 0xd3:
-      return integer(std::size_t{1} << (head - 0xd0), true);
+      return ReadInteger<std::int64_t>(item);
     case 0xd4:
     case 0xd5:
     case 0xd6:
@@ -139,34 +135,30 @@ bool MsgpackReader::Read(MsgpackItem& item) {
     case 0xd8:
       return ReadBytes(item, Kind::kExt, (std::uint64_t{1} << (head - 0xd4)) + 1);
     case 0xd9:
+      return ReadSized<std::uint8_t>(item, Kind::kString);
     case 0xda:
+      return ReadSized<std::uint16_t>(item, Kind::kString);
     case 0xdb:
-      return ReadSized(item, Kind::kString, std::size_t{1} << (head - 0xd9));
+      return ReadSized<std::uint32_t>(item, Kind::kString);
     case 0xdc:
+      return ReadSized<std::uint16_t>(item, Kind::kArray);
     case 0xdd:
-      return ReadSized(item, Kind::kArray, std::size_t{2} << (head - 0xdc));
+      return ReadSized<std::uint32_t>(item, Kind::kArray);
     case 0xde:
+      return ReadSized<std::uint16_t>(item, Kind::kMap);
     case 0xdf:
-      return ReadSized(item, Kind::kMap, std::size_t{2} << (head - 0xde));
+      return ReadSized<std::uint32_t>(item, Kind::kMap);
     default:
       return Fail(DecodeErrc::kNotMsgpack, start);
   }
 }
 
-bool MsgpackReader::ReadArray(std::size_t& count) {
+bool MsgpackReader::ReadCount(Kind kind, std::size_t& count) {
   const std::size_t start = offset();
   MsgpackItem item;
   if (!Read(item)) return false;
   count = static_cast<std::size_t>(item.number);
-  return item.kind == Kind::kArray || Fail(DecodeErrc::kWrongType, start);
-}
-
-bool MsgpackReader::ReadMap(std::size_t& pairs) {
-  const std::size_t start = offset();
-  MsgpackItem item;
-  if (!Read(item)) return false;
-  pairs = static_cast<std::size_t>(item.number);
-  return item.kind == Kind::kMap || Fail(DecodeErrc::kWrongType, start);
+  return item.kind == kind || Fail(DecodeErrc::kWrongType, start);
 }
 
 bool MsgpackReader::ReadLongKey(std::string_view& key) {
@@ -177,19 +169,8 @@ bool MsgpackReader::ReadLongKey(std::string_view& key) {
   return item.kind == Kind::kString || Fail(DecodeErrc::kWrongType, start);
 }
 
-bool MsgpackReader::ReadText(std::string_view& text) {
-  const std::size_t start = offset();
-  if (!ReadKey(text)) return false;
+bool MsgpackReader::CheckText(std::string_view text, std::size_t start) {
   return IsUtf8(text) || Fail(DecodeErrc::kBadText, start);
-}
-
-bool MsgpackReader::ReadOptionalText(std::optional<std::string_view>& text) {
-  if (at_ != end_ && *at_ == 0xc0) {
-    ++at_;
-    text.reset();
-    return true;
-  }
-  return ReadText(text.emplace());
 }
 
 bool MsgpackReader::ReadWideU32(std::uint32_t& value) {
@@ -218,7 +199,7 @@ bool MsgpackReader::ReadWideU32(std::uint32_t& value) {
 
 bool MsgpackReader::ReadU32s(std::span<std::uint32_t> values) {
   while (!values.empty()) {
-    values = values.subspan(DecodeU32Run(at_, end_, values));
+    values = values.subspan(DecodeU32Run(begin_, at_, end_, values));
     if (values.empty()) break;
     if (!ReadU32(values.front())) return false;
     values = values.subspan(1);
@@ -226,8 +207,8 @@ bool MsgpackReader::ReadU32s(std::span<std::uint32_t> values) {
   return true;
 }
 
-bool MsgpackReader::Skip(std::size_t depth_max) {
-  std::array<std::uint64_t, kDepthCap> open{};  // elements left at each level
+bool MsgpackReader::SkipValue(std::size_t depth_max) {
+  std::array<std::uint64_t, kDepthCap> open;  // elements left at each level
   const std::size_t cap = std::min(depth_max, kDepthCap);
   std::size_t depth = 0;
   MsgpackItem item;

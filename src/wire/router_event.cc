@@ -399,15 +399,13 @@ Shape ShapeOfMap(MsgpackReader& in, std::uint64_t pairs) {
 
 Shape ShapeOf(std::span<const std::byte> payload) {
   MsgpackReader in(payload);
-  MsgpackItem head;
-  if (!in.Read(head)) return Shape::kOther;
-  if (head.kind == Kind::kMap) return ShapeOfMap(in, head.number);
-  if (head.kind != Kind::kArray || head.number == 0) return Shape::kOther;
+  std::size_t count = 0;
+  if (in.AtMap()) return in.ReadMap(count) ? ShapeOfMap(in, count) : Shape::kOther;
+  if (!in.AtArray() || !in.ReadArray(count) || count == 0) return Shape::kOther;
   // An engine's batch begins with a number.
-  if (!in.Read(head)) return Shape::kOther;
-  if (head.kind == Kind::kArray) return Shape::kList;
-  if (head.kind == Kind::kMap && ShapeOfMap(in, head.number) == Shape::kEvent) return Shape::kList;
-  return Shape::kOther;
+  if (in.AtArray()) return in.ReadArray(count) ? Shape::kList : Shape::kOther;
+  if (!in.AtMap() || !in.ReadMap(count)) return Shape::kOther;
+  return ShapeOfMap(in, count) == Shape::kEvent ? Shape::kList : Shape::kOther;
 }
 
 bool TakePayload(Context& context, Shape shape) {

@@ -59,10 +59,10 @@ Slice From(const std::vector<T>& all, std::size_t begin) {
 }  // namespace
 
 bool LooksLikeJson(std::span<const std::byte> payload) {
-  static constexpr std::string_view kSpace = " \t\r\n";
   for (const std::byte byte : payload) {
     const char c = static_cast<char>(byte);
-    if (kSpace.find(c) == std::string_view::npos) return c == '{' || c == '[';
+    const bool space = c == ' ' || c == '\t' || c == '\r' || c == '\n';
+    if (!space) return c == '{' || c == '[';
   }
   return false;
 }

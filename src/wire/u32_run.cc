@@ -14,38 +14,37 @@ namespace {
 // How an integer is laid out, by its first byte. The widths of neighbours differ without a pattern,
 // so nothing here branches on them.
 struct Layout {
-  std::uint8_t bytes = 0;  // 0: no unsigned integer of at most 32 bits
-  std::uint8_t head = 0;   // bits before the value
-  std::uint8_t tail = 0;   // bits of 64 that are not the value
+  std::uint32_t mask = 0;   // the bits of the value, of the last four bytes
+  std::uint32_t bytes = 0;  // 0: no unsigned integer of at most 32 bits
 };
 
 constexpr auto kLayoutTable = [] {
   std::array<Layout, 256> layouts{};
   for (std::size_t head = 0; head < 0x80; ++head)
-    layouts[head] = {1, 0, 56};
-  layouts[0xcc] = {2, 8, 56};
-  layouts[0xcd] = {3, 8, 48};
-  layouts[0xce] = {5, 8, 32};
+    layouts[head] = {0xff, 1};
+  layouts[0xcc] = {0xff, 2};
+  layouts[0xcd] = {0xffff, 3};
+  layouts[0xce] = {0xffffffff, 5};
   return layouts;
 }();
 constexpr const Layout* kLayouts = kLayoutTable.data();  // indexed by a byte: nothing to check
 
-// Reads 8 bytes at `at`.
-std::uint32_t ValueAt(const unsigned char* at) {
-  std::uint64_t word = 0;
-  std::memcpy(&word, at, sizeof word);
-  if constexpr (std::endian::native == std::endian::little) word = __builtin_bswap64(word);
-  const Layout layout = kLayouts[*at];
-  return static_cast<std::uint32_t>(word << layout.head >> layout.tail);
+// The integer from `at` to `end`. Reads the four bytes before `end`, be it that some are before
+// `at`.
+std::uint32_t ValueAt(const unsigned char* at, const unsigned char* end) {
+  std::uint32_t word = 0;
+  std::memcpy(&word, end - sizeof word, sizeof word);
+  if constexpr (std::endian::native == std::endian::little) word = __builtin_bswap32(word);
+  return word & kLayouts[*at].mask;
 }
 
 std::size_t DecodeOneByOne(const unsigned char*& at, const unsigned char* end,
                            std::span<std::uint32_t> out) {
   std::size_t done = 0;
-  while (done < out.size() && end - at >= 8) {
+  while (done < out.size() && end - at >= 5) {
     const std::size_t bytes = kLayouts[*at].bytes;
     if (bytes == 0) break;
-    out[done++] = ValueAt(at);
+    out[done++] = ValueAt(at, at + bytes);
     at += bytes;
   }
   return done;
@@ -62,7 +61,7 @@ std::size_t DecodeOneByOne(const unsigned char*& at, const unsigned char* end,
                                                    std::span<std::uint32_t> out) {
   const __m128i index = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m128i lengths = _mm_setr_epi8(2, 3, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-  constexpr std::ptrdiff_t kReach = 15 + 8;  // the fourth starts at 15 at the latest; see ValueAt
+  constexpr std::ptrdiff_t kReach = 15 + 5;  // the fourth starts at 15 at the latest
   const unsigned char* place = at;
   std::uint32_t* value = out.data();
   std::uint32_t* const last = value + out.size();
@@ -82,17 +81,15 @@ std::size_t DecodeOneByOne(const unsigned char*& at, const unsigned char* end,
     };
     const unsigned char* const second = place + first(next);
     const unsigned char* const third = place + first(next2);
-    const std::size_t third_bytes = kLayouts[*third].bytes;
-    const unsigned char* const fourth = third + third_bytes;
-    const bool all = kLayouts[*place].bytes != 0 && kLayouts[*second].bytes != 0 &&
-                     third_bytes != 0 && kLayouts[*fourth].bytes != 0;
-    if (!all) break;
-    value[0] = ValueAt(place);
-    value[1] = ValueAt(second);
-    value[2] = ValueAt(third);
-    value[3] = ValueAt(fourth);
+    const unsigned char* const fourth = third + kLayouts[*third].bytes;
+    const unsigned char* const fifth = place + first(next4);
+    if (fourth == fifth) break;  // what has no length stays where it is, and so do all after it
+    value[0] = ValueAt(place, second);
+    value[1] = ValueAt(second, third);
+    value[2] = ValueAt(third, fourth);
+    value[3] = ValueAt(fourth, fifth);
     value += 4;
-    place += first(next4);
+    place = fifth;
   }
   at = place;
   return static_cast<std::size_t>(value - out.data());
@@ -104,8 +101,9 @@ const bool kByFours = __builtin_cpu_supports("ssse3") != 0;
 
 }  // namespace
 
-std::size_t DecodeU32Run(const unsigned char*& at, const unsigned char* end,
-                         std::span<std::uint32_t> out) {
+std::size_t DecodeU32Run(const unsigned char* begin, const unsigned char*& at,
+                         const unsigned char* end, std::span<std::uint32_t> out) {
+  if (at - begin < 3) return 0;  // see ValueAt
   std::size_t done = 0;
 #if defined(__x86_64__)
   if (kByFours) done = DecodeByFours(at, end, out);
