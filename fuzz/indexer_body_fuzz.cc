@@ -1,5 +1,6 @@
-// Bodies of the indexer's requests. Byte 0 chooses the route; the rest is the body. A refusal names
-// what it is about; what is accepted is in range and, written out again, reads as the same.
+// Bodies of the indexer's requests. Byte 0 chooses the route and the form; the rest is the body. A
+// refusal names what it is about; what is accepted is in range and, written out again, reads as the
+// same.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,10 +18,23 @@ namespace {
 using kvr::ErrorCode;
 using kvr::JsonWriter;
 using kvr::Raw;
+using kvr::Result;
+using kvr::service::BodyForm;
 using kvr::service::QueryBody;
 using kvr::service::QueryByHashBody;
+using kvr::service::ReadQueryBody;
+using kvr::service::ReadQueryByHashBody;
+using kvr::service::ReadRegisterBody;
+using kvr::service::ReadUnregisterBody;
 using kvr::service::RegisterBody;
 using kvr::service::UnregisterBody;
+
+Result<QueryBody> ReadQueryJson(std::string_view json) {
+  return ReadQueryBody(json);
+}
+Result<QueryByHashBody> ReadQueryByHashJson(std::string_view json) {
+  return ReadQueryByHashBody(json);
+}
 
 void CheckRefusal(const kvr::Error& error) {
   const int status = kvr::HttpStatus(error.code);
@@ -126,9 +140,9 @@ bool Same(const QueryByHashBody& a, const QueryByHashBody& b) {
   return a.blocks == b.blocks && a.partition == b.partition && a.include_zero == b.include_zero;
 }
 
-template <typename Read>
-void Check(Read read, std::string_view text) {
-  const auto body = read(text);
+template <typename Body>
+void Check(const Result<Body>& body, Result<Body> (*read)(std::string_view),
+           std::string_view text) {
   if (!body) return CheckRefusal(body.error());
   // No value takes less than a character and a comma.
   KVR_CHECK(body->notes.unknown_fields.size() <= text.size() / 4);
@@ -148,18 +162,19 @@ void Check(Read read, std::string_view text) {
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const BodyForm form = data[0] % 8 < 4 ? BodyForm::kJson : BodyForm::kMsgpack;
   switch (data[0] % 4) {
     case 0:
-      Check(kvr::service::ReadRegisterBody, text);
+      Check(ReadRegisterBody(text), ReadRegisterBody, text);
       break;
     case 1:
-      Check(kvr::service::ReadUnregisterBody, text);
+      Check(ReadUnregisterBody(text), ReadUnregisterBody, text);
       break;
     case 2:
-      Check(kvr::service::ReadQueryBody, text);
+      Check(ReadQueryBody(text, form), ReadQueryJson, text);
       break;
     default:
-      Check(kvr::service::ReadQueryByHashBody, text);
+      Check(ReadQueryByHashBody(text, form), ReadQueryByHashJson, text);
   }
   return 0;
 }

@@ -3,20 +3,20 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
 #include <simdjson.h>
 
 #include "service/json_numbers.h"
+#include "service/number_list.h"
 
 namespace kvr::service {
 namespace {
 
 namespace dom = simdjson::dom;
 
-constexpr std::size_t kDepthMax = 64;
+constexpr std::size_t kDepthMax = RequestBody::kDepthMax;
 
 tl::unexpected<Error> Unprocessable(std::string message) {
   return Fail(ErrorCode::kUnprocessable, std::move(message));
@@ -52,154 +52,104 @@ Result<dom::object> ParseObject(dom::parser& parser, std::string_view text) {
   return root.get_object().value_unsafe();
 }
 
-std::string TypeName(const dom::element& value) {
-  switch (value.type()) {
-    case dom::element_type::ARRAY:
-      return "an array";
-    case dom::element_type::OBJECT:
-      return "an object";
-    case dom::element_type::INT64:
-    case dom::element_type::UINT64:
-      return "an integer";
-    case dom::element_type::DOUBLE:
-      return "a fraction";
-    case dom::element_type::STRING:
-      return "a string";
-    case dom::element_type::BOOL:
-      return "a boolean";
-    case dom::element_type::NULL_VALUE:
-      break;
-  }
-  return "null";
-}
-
 }  // namespace
 
 struct JsonBody::Document {
+  std::optional<NumberList> list;
+  std::string rest;  // the text without the list
   dom::parser parser;
   dom::object root;
-  std::vector<std::string_view> fields;  // as in the body
-  std::vector<std::string_view> used;
 
-  // The value, unless absent or null.
-  std::optional<dom::element> Find(std::string_view field) {
-    used.push_back(field);
-    dom::element value;
-    if (root.at_key(field).get(value) != simdjson::SUCCESS || value.is_null()) return std::nullopt;
-    return value;
+  // The list, if it is the field's; the parser saw an empty one there.
+  [[nodiscard]] NumberList* ListOf(std::string_view field) {
+    return list && list->field == field ? &*list : nullptr;
   }
 
-  Result<dom::element> Require(std::string_view field) {
-    if (auto value = Find(field)) return *value;
-    return Unprocessable(fmt::format("missing field `{}`", field));
+  [[nodiscard]] dom::array ArrayAt(std::string_view field) const {
+    return root.at_key(field).get_array().value_unsafe();
   }
 };
 
 JsonBody::JsonBody(std::unique_ptr<Document> document) : document_(std::move(document)) {}
-JsonBody::JsonBody(JsonBody&&) noexcept = default;
-JsonBody& JsonBody::operator=(JsonBody&&) noexcept = default;
 JsonBody::~JsonBody() = default;
 
-Result<JsonBody> JsonBody::Parse(std::string_view text) {
+Result<std::unique_ptr<RequestBody>> JsonBody::Parse(std::string_view text) {
   auto document = std::make_unique<Document>();
+  document->list = CutNumberList(text, document->rest);
+  if (document->list) text = document->rest;
   if (document->parser.allocate(std::max<std::size_t>(text.size(), 64), kDepthMax) !=
       simdjson::SUCCESS) {
     return Fail(ErrorCode::kOverloaded, "no memory to parse the body");
   }
   KVR_TRY(document->root, ParseObject(document->parser, text));
-  std::unordered_set<std::string_view> seen;
-  for (const auto field : document->root) {
-    if (!seen.insert(field.key).second) {
-      return Unprocessable(fmt::format("duplicate field `{}`", field.key));
+  std::unique_ptr<JsonBody> body(new JsonBody(std::move(document)));
+  for (const auto field : body->document_->root)
+    KVR_TRY_VOID(body->AddField(field.key));
+  return std::unique_ptr<RequestBody>(std::move(body));
+}
+
+RequestBody::Value JsonBody::Look(std::string_view field) {
+  dom::element found;
+  if (document_->root.at_key(field).get(found) != simdjson::SUCCESS) return {};
+  Value value;
+  switch (found.type()) {
+    case dom::element_type::ARRAY:
+      value.kind = Value::Kind::kArray;
+      break;
+    case dom::element_type::OBJECT:
+      value.kind = Value::Kind::kObject;
+      break;
+    case dom::element_type::INT64: {
+      const std::int64_t number = found.get_int64().value_unsafe();
+      value.kind = number < 0 ? Value::Kind::kNegative : Value::Kind::kUnsigned;
+      value.number = static_cast<std::uint64_t>(number);
+      break;
     }
-    document->fields.push_back(field.key);
+    case dom::element_type::UINT64:
+      value.kind = Value::Kind::kUnsigned;
+      value.number = found.get_uint64().value_unsafe();
+      break;
+    case dom::element_type::DOUBLE:
+      value.kind = Value::Kind::kFraction;
+      break;
+    case dom::element_type::STRING:
+      value.kind = Value::Kind::kString;
+      value.text = found.get_string().value_unsafe();
+      break;
+    case dom::element_type::BOOL:
+      value.kind = Value::Kind::kBool;
+      value.number = found.get_bool().value_unsafe() ? 1 : 0;
+      break;
+    case dom::element_type::NULL_VALUE:
+      break;
   }
-  return JsonBody(std::move(document));
+  return value;
 }
 
-bool JsonBody::Has(std::string_view field) {
-  return document_->Find(field).has_value();
-}
-
-void JsonBody::Ignore(std::string_view field) {
-  document_->used.push_back(field);
-}
-
-Result<std::optional<std::uint64_t>> JsonBody::OptionalUnsigned(std::string_view field,
-                                                                std::uint64_t max) {
-  const auto value = document_->Find(field);
-  if (!value) return std::optional<std::uint64_t>();
-  std::uint64_t number = 0;
-  if (value->get(number) != simdjson::SUCCESS || number > max) {
-    return Unprocessable(
-        fmt::format("field `{}` must be an integer of 0 to {}, not {}", field, max,
-                    value->is_number() ? simdjson::minify(*value) : TypeName(*value)));
+RequestBody::Fault JsonBody::ReadTokens(std::string_view field, std::vector<TokenId>& out) {
+  if (NumberList* const list = document_->ListOf(field)) {
+    out.swap(list->numbers);
+    return {};
   }
-  return std::optional<std::uint64_t>(number);
-}
-
-Result<std::uint64_t> JsonBody::Unsigned(std::string_view field, std::uint64_t max) {
-  KVR_TRY(const auto value, OptionalUnsigned(field, max));
-  if (!value) return Unprocessable(fmt::format("missing field `{}`", field));
-  return *value;
-}
-
-Result<std::optional<std::string_view>> JsonBody::OptionalString(std::string_view field) {
-  const auto value = document_->Find(field);
-  if (!value) return std::optional<std::string_view>();
-  std::string_view text;
-  if (value->get(text) != simdjson::SUCCESS) {
-    return Unprocessable(
-        fmt::format("field `{}` must be a string, not {}", field, TypeName(*value)));
-  }
-  return std::optional<std::string_view>(text);
-}
-
-Result<std::string_view> JsonBody::String(std::string_view field) {
-  KVR_TRY(const auto value, OptionalString(field));
-  if (!value) return Unprocessable(fmt::format("missing field `{}`", field));
-  return *value;
-}
-
-Result<bool> JsonBody::Flag(std::string_view field, bool fallback) {
-  const auto value = document_->Find(field);
-  if (!value) return fallback;
-  bool flag = false;
-  if (value->get(flag) != simdjson::SUCCESS) {
-    return Unprocessable(
-        fmt::format("field `{}` must be true or false, not {}", field, TypeName(*value)));
-  }
-  return flag;
-}
-
-Result<void> JsonBody::Tokens(std::string_view field, std::vector<TokenId>& out) {
-  out.clear();
-  KVR_TRY(const dom::element value, document_->Require(field));
-  dom::array list;
-  if (value.get(list) != simdjson::SUCCESS) {
-    return Unprocessable(
-        fmt::format("field `{}` must be an array of token ids, not {}", field, TypeName(value)));
-  }
+  const dom::array list = document_->ArrayAt(field);
   out.reserve(list.size());
   for (const dom::element element : list) {
     std::uint64_t token = 0;
     if (element.get(token) != simdjson::SUCCESS || token > std::numeric_limits<TokenId>::max()) {
-      return Unprocessable(
-          fmt::format("`{}`[{}] must be an integer of 0 to 4294967295", field, out.size()));
+      return out.size();
     }
     out.push_back(static_cast<TokenId>(token));
   }
   return {};
 }
 
-Result<void> JsonBody::Hashes(std::string_view field, std::vector<BlockHash>& out) {
-  out.clear();
-  KVR_TRY(const dom::element value, document_->Require(field));
-  dom::array list;
-  if (value.get(list) != simdjson::SUCCESS) {
-    return Unprocessable(
-        fmt::format("field `{}` must be an array of hashes, not {}", field, TypeName(value)));
+RequestBody::Fault JsonBody::ReadHashes(std::string_view field, std::vector<BlockHash>& out) {
+  if (const NumberList* const list = document_->ListOf(field)) {
+    for (const std::uint32_t number : list->numbers)
+      out.push_back(BlockHash{number});
+    return {};
   }
+  const dom::array list = document_->ArrayAt(field);
   out.reserve(list.size());
   for (const dom::element element : list) {
     std::uint64_t hash = 0;
@@ -207,48 +157,28 @@ Result<void> JsonBody::Hashes(std::string_view field, std::vector<BlockHash>& ou
     if (element.get(signed_hash) == simdjson::SUCCESS) {
       hash = static_cast<std::uint64_t>(signed_hash);
     } else if (element.get(hash) != simdjson::SUCCESS) {
-      return Unprocessable(
-          fmt::format("`{}`[{}] must be a 64-bit integer, signed or unsigned", field, out.size()));
+      return out.size();
     }
     out.push_back(static_cast<BlockHash>(hash));
   }
   return {};
 }
 
-Result<void> JsonBody::BlockMmInfos(std::string_view field, std::vector<hashing::BlockMm>& out) {
-  out.clear();
-  const auto value = document_->Find(field);
-  if (!value) return {};
-  const auto wrong = [&] {
-    return Unprocessable(
-        fmt::format("field `{}` must be an array with null or "
-                    "{{\"mm_objects\":[{{\"mm_hash\":u64}}]}} per block",
-                    field));
-  };
-  dom::array blocks;
-  if (value->get(blocks) != simdjson::SUCCESS) return wrong();
+bool JsonBody::ReadMmInfos(std::string_view field, std::vector<hashing::BlockMm>& out) {
+  if (document_->ListOf(field) != nullptr) return false;  // numbers are no infos
   std::size_t block = 0;
-  for (const dom::element info : blocks) {
+  for (const dom::element info : document_->ArrayAt(field)) {
     const std::size_t index = block++;
     if (info.is_null()) continue;
     dom::array objects;
-    if (info.at_key("mm_objects").get(objects) != simdjson::SUCCESS) return wrong();
+    if (info.at_key("mm_objects").get(objects) != simdjson::SUCCESS) return false;
     for (const dom::element object : objects) {
       std::uint64_t hash = 0;
-      if (object.at_key("mm_hash").get(hash) != simdjson::SUCCESS) return wrong();
+      if (object.at_key("mm_hash").get(hash) != simdjson::SUCCESS) return false;
       out.push_back({index, hash});
     }
   }
-  return {};
-}
-
-std::vector<std::string> JsonBody::UnknownFields() const {
-  std::vector<std::string> unknown;
-  for (const std::string_view field : document_->fields) {
-    const auto& used = document_->used;
-    if (std::find(used.begin(), used.end(), field) == used.end()) unknown.emplace_back(field);
-  }
-  return unknown;
+  return true;
 }
 
 }  // namespace kvr::service

@@ -19,4 +19,14 @@ Result<void> RequireJson(const net::HttpRequest& request) {
               "`Content-Type: application/json`");
 }
 
+Result<BodyForm> BodyFormOf(const net::HttpRequest& request) {
+  const std::string_view type = request.headers.Find("Content-Type").value_or("");
+  for (const std::string_view msgpack :
+       {"application/msgpack", "application/x-msgpack", "application/vnd.msgpack"}) {
+    if (IsMediaType(type, msgpack)) return BodyForm::kMsgpack;
+  }
+  KVR_TRY_VOID(RequireJson(request));
+  return BodyForm::kJson;
+}
+
 }  // namespace kvr::service

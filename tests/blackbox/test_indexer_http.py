@@ -14,7 +14,7 @@ import tempfile
 import threading
 import unittest
 
-from kvr_testlib import (A, B, C, D, Client, FakeEngine, Indexer, IndexerTest, main, removed,
+from kvr_testlib import (A, B, C, D, Client, FakeEngine, Indexer, IndexerTest, main, pack, removed,
                          run_to_end, settle, stored)
 
 DEEP = '{"token_ids":' + "[" * 1000 + "]" * 1000 + "}"
@@ -188,6 +188,30 @@ class Table(IndexerTest):
                 self.assertEqual(answer.status, status, answer)
                 if status == 415:
                     self.assertIn("application/json", answer.json["error"])
+
+    def test_bodies_in_messagepack(self):
+        self.indexer.register(1, "tcp://127.0.0.1:9")
+        client = self.indexer.client
+        for content_type in ("application/msgpack", "application/x-msgpack; v=5"):
+            headers = {"Content-Type": content_type}
+            for path, body in (("/query", query(include_zero=True)), ("/query", query(cache_salt="s")),
+                               ("/query_by_hash", hashes(block_hashes=[-1, 2**64 - 1]))):
+                with self.subTest(type=content_type, path=path, body=body):
+                    answer = client.post(path, pack(body), headers)
+                    self.assertEqual(answer.status, 200, answer)
+                    self.assertEqual(answer.json, client.post(path, body).json)
+            for path, body, status, part in (
+                    ("/query", b"", 400, "empty"), ("/query", b"{}", 400, "must be a MessagePack map"),
+                    ("/query", b"\x81", 400, "truncated"),
+                    ("/query", pack(query()) + b"\xc0", 400, "goes on after"),
+                    ("/query", pack(query(token_ids=[1, -1])), 422, "`token_ids`[1]"),
+                    ("/query", pack(without(query(), "token_ids")), 422, "missing field `token_ids`"),
+                    ("/query_by_hash", pack(hashes(block_hashes=[1, "2"])), 422, "`block_hashes`[1]"),
+                    ("/register", pack(registration()), 415, "application/json")):
+                with self.subTest(type=content_type, path=path, body=body):
+                    answer = client.post(path, body, headers)
+                    self.assertEqual(answer.status, status, answer)
+                    self.assertIn(part, answer.json["error"])
 
     def test_rows_9_10_18_routes(self):
         client = self.indexer.client

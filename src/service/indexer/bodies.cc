@@ -3,7 +3,7 @@
 #include <limits>
 #include <utility>
 
-#include "service/json_body.h"
+#include "service/request_body.h"
 
 namespace kvr::service {
 namespace {
@@ -11,23 +11,23 @@ namespace {
 constexpr std::uint32_t kU32Max = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint64_t kU64Max = std::numeric_limits<std::uint64_t>::max();
 
-Result<WorkerId> ReadInstance(JsonBody& body) {
+Result<WorkerId> ReadInstance(RequestBody& body) {
   KVR_TRY(const auto instance, body.Unsigned("instance_id", kU64Max));
   return static_cast<WorkerId>(instance);
 }
 
-Result<std::optional<std::uint32_t>> ReadDpRank(JsonBody& body) {
+Result<std::optional<std::uint32_t>> ReadDpRank(RequestBody& body) {
   KVR_TRY(const auto rank, body.OptionalUnsigned("dp_rank", kU32Max));
   if (!rank) return std::optional<std::uint32_t>();
   return std::optional(static_cast<std::uint32_t>(*rank));
 }
 
-Result<std::optional<std::string>> ReadText(JsonBody& body, std::string_view field) {
+Result<std::optional<std::string>> ReadText(RequestBody& body, std::string_view field) {
   KVR_TRY(const auto text, body.OptionalString(field));
   return text ? std::optional(std::string(*text)) : std::optional<std::string>();
 }
 
-Result<Partition> ReadPartition(JsonBody& body) {
+Result<Partition> ReadPartition(RequestBody& body) {
   KVR_TRY(const auto model, body.String("model_name"));
   KVR_TRY(const auto group, body.OptionalString("routing_group"));
   Partition partition;
@@ -37,7 +37,7 @@ Result<Partition> ReadPartition(JsonBody& body) {
 }
 
 // What the events themselves do not say of the engine.
-Result<void> ReadDialect(JsonBody& body, fleet::EventSource& source) {
+Result<void> ReadDialect(RequestBody& body, fleet::EventSource& source) {
   KVR_TRY(const auto engine, body.OptionalString("engine"));
   KVR_TRY(const auto media, body.OptionalString("media"));
   if (engine) {
@@ -55,15 +55,16 @@ Result<void> ReadDialect(JsonBody& body, fleet::EventSource& source) {
 }
 
 // After all other fields were asked for.
-Result<BodyNotes> ReadNotes(JsonBody& body) {
+Result<BodyNotes> ReadNotes(RequestBody& body) {
   KVR_TRY(const auto tenant, body.OptionalString("tenant_id"));
   return BodyNotes{body.UnknownFields(), tenant.has_value()};
 }
 
 }  // namespace
 
-Result<RegisterBody> ReadRegisterBody(std::string_view text) {
-  KVR_TRY(auto body, JsonBody::Parse(text));
+Result<RegisterBody> ReadRegisterBody(std::string_view json) {
+  KVR_TRY(const auto parsed, RequestBody::Parse(json, BodyForm::kJson));
+  RequestBody& body = *parsed;
   RegisterBody read;
   KVR_TRY(read.rank.worker, ReadInstance(body));
   KVR_TRY(read.source.endpoint, body.String("endpoint"));
@@ -83,8 +84,9 @@ Result<RegisterBody> ReadRegisterBody(std::string_view text) {
   return read;
 }
 
-Result<UnregisterBody> ReadUnregisterBody(std::string_view text) {
-  KVR_TRY(auto body, JsonBody::Parse(text));
+Result<UnregisterBody> ReadUnregisterBody(std::string_view json) {
+  KVR_TRY(const auto parsed, RequestBody::Parse(json, BodyForm::kJson));
+  RequestBody& body = *parsed;
   UnregisterBody read;
   KVR_TRY(read.worker, ReadInstance(body));
   KVR_TRY(read.model_name, body.String("model_name"));
@@ -94,8 +96,9 @@ Result<UnregisterBody> ReadUnregisterBody(std::string_view text) {
   return read;
 }
 
-Result<QueryBody> ReadQueryBody(std::string_view text) {
-  KVR_TRY(auto body, JsonBody::Parse(text));
+Result<QueryBody> ReadQueryBody(std::string_view bytes, BodyForm form) {
+  KVR_TRY(const auto parsed, RequestBody::Parse(bytes, form));
+  RequestBody& body = *parsed;
   QueryBody read;
   KVR_TRY_VOID(body.Tokens("token_ids", read.tokens));
   KVR_TRY(read.partition, ReadPartition(body));
@@ -110,8 +113,9 @@ Result<QueryBody> ReadQueryBody(std::string_view text) {
   return read;
 }
 
-Result<QueryByHashBody> ReadQueryByHashBody(std::string_view text) {
-  KVR_TRY(auto body, JsonBody::Parse(text));
+Result<QueryByHashBody> ReadQueryByHashBody(std::string_view bytes, BodyForm form) {
+  KVR_TRY(const auto parsed, RequestBody::Parse(bytes, form));
+  RequestBody& body = *parsed;
   QueryByHashBody read;
   KVR_TRY_VOID(body.Hashes("block_hashes", read.blocks));
   KVR_TRY(read.partition, ReadPartition(body));
@@ -125,8 +129,9 @@ Result<QueryByHashBody> ReadQueryByHashBody(std::string_view text) {
   return read;
 }
 
-Result<PeerBody> ReadPeerBody(std::string_view text) {
-  KVR_TRY(auto body, JsonBody::Parse(text));
+Result<PeerBody> ReadPeerBody(std::string_view json) {
+  KVR_TRY(const auto parsed, RequestBody::Parse(json, BodyForm::kJson));
+  RequestBody& body = *parsed;
   PeerBody read;
   KVR_TRY(read.url, body.String("url"));
   KVR_TRY(read.notes, ReadNotes(body));

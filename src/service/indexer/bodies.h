@@ -1,6 +1,6 @@
 // The indexer's request bodies, read and checked, apart from what is done with them.
 //
-// Errors are those of JsonBody. Unknown fields are no error here: they are noted.
+// Errors are those of RequestBody. Unknown fields are no error here: they are noted.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "fleet/catalog.h"
 #include "hashing/block_hash.h"
 #include "model/ids.h"
+#include "service/request_body.h"
 
 namespace kvr::service {
 
@@ -29,7 +30,7 @@ struct RegisterBody {
   bool replace = false;
   BodyNotes notes;
 };
-Result<RegisterBody> ReadRegisterBody(std::string_view text);
+Result<RegisterBody> ReadRegisterBody(std::string_view json);
 
 struct UnregisterBody {
   WorkerId worker{};
@@ -38,7 +39,7 @@ struct UnregisterBody {
   std::optional<std::uint32_t> dp_rank;
   BodyNotes notes;
 };
-Result<UnregisterBody> ReadUnregisterBody(std::string_view text);
+Result<UnregisterBody> ReadUnregisterBody(std::string_view json);
 
 struct QueryBody {
   std::vector<TokenId> tokens;
@@ -50,7 +51,7 @@ struct QueryBody {
   bool include_zero = false;
   BodyNotes notes;
 };
-Result<QueryBody> ReadQueryBody(std::string_view text);
+Result<QueryBody> ReadQueryBody(std::string_view bytes, BodyForm form = BodyForm::kJson);
 
 struct QueryByHashBody {
   std::vector<BlockHash> blocks;
@@ -59,12 +60,13 @@ struct QueryByHashBody {
   BodyNotes notes;
 };
 // A cache salt is kInvalidArgument: the hashes have it in them already.
-Result<QueryByHashBody> ReadQueryByHashBody(std::string_view text);
+Result<QueryByHashBody> ReadQueryByHashBody(std::string_view bytes,
+                                            BodyForm form = BodyForm::kJson);
 
 struct PeerBody {
   std::string url;
   BodyNotes notes;
 };
-Result<PeerBody> ReadPeerBody(std::string_view text);
+Result<PeerBody> ReadPeerBody(std::string_view json);
 
 }  // namespace kvr::service

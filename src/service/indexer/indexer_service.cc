@@ -107,8 +107,8 @@ struct IndexerService::Impl {
   }
 
   Result<HttpResponse> Query(const net::HttpRequest& request, AccessRecord& record) {
-    KVR_TRY_VOID(RequireJson(request));
-    KVR_TRY(const QueryBody body, ReadQueryBody(request.body));
+    KVR_TRY(const BodyForm form, BodyFormOf(request));
+    KVR_TRY(const QueryBody body, ReadQueryBody(request.body, form));
     record.model = body.partition.model_name;
     KVR_TRY(const auto warnings, Warnings(body.notes));
     KVR_TRY(const auto index, sources.FindIndex(body.partition));
@@ -124,8 +124,8 @@ struct IndexerService::Impl {
   }
 
   Result<HttpResponse> QueryByHash(const net::HttpRequest& request, AccessRecord& record) {
-    KVR_TRY_VOID(RequireJson(request));
-    KVR_TRY(const QueryByHashBody body, ReadQueryByHashBody(request.body));
+    KVR_TRY(const BodyForm form, BodyFormOf(request));
+    KVR_TRY(const QueryByHashBody body, ReadQueryByHashBody(request.body, form));
     record.model = body.partition.model_name;
     KVR_TRY(const auto warnings, Warnings(body.notes));
     KVR_TRY(const auto index, sources.FindIndex(body.partition));
