@@ -1,0 +1,89 @@
+#include "bench/index_feed.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "index/run_arena.h"
+
+namespace kvr::bench {
+
+IndexFeed::IndexFeed(const OpTrace& trace) : ranks_(trace.ranks), counts_(CountOps(trace)) {
+  // Events borrow from these, so they must not grow afterwards.
+  stored_.reserve(counts_.stored_blocks);
+  removed_.reserve(counts_.removed_blocks);
+  query_blocks_.reserve(counts_.query_blocks);
+  for (const Op& op : trace.ops) {
+    const std::span<const std::uint64_t> words = trace.WordsOf(op);
+    if (op.kind == OpKind::kQuery) {
+      for (const std::uint64_t word : words)
+        query_blocks_.push_back(BlockHash{word});
+      query_ends_.push_back(query_blocks_.size());
+      query_times_.push_back(op.time_ns);
+      continue;
+    }
+    PlacementEvent event;
+    event.rank = Rank{WorkerId{op.rank}, 0};
+    switch (op.kind) {
+      case OpKind::kStored: {
+        event.kind = PlacementKind::kStored;
+        if (op.has_parent) event.parent = EngineHash{op.parent};
+        const std::size_t begin = stored_.size();
+        for (std::size_t i = 0; i < words.size(); i += 2)
+          stored_.push_back({EngineHash{words[i]}, BlockHash{words[i + 1]}});
+        event.blocks = std::span(stored_).subspan(begin);
+        break;
+      }
+      case OpKind::kRemoved: {
+        event.kind = PlacementKind::kRemoved;
+        const std::size_t begin = removed_.size();
+        for (const std::uint64_t word : words)
+          removed_.push_back(EngineHash{word});
+        event.removed = std::span(removed_).subspan(begin);
+        break;
+      }
+      case OpKind::kCleared:
+      case OpKind::kQuery:
+        event.kind = PlacementKind::kCleared;
+        break;
+    }
+    updates_.push_back(event);
+    update_times_.push_back(op.time_ns);
+  }
+}
+
+FedIndex::FedIndex(const IndexFeed& feed) : feed_(feed) {
+  index::IndexOptions options;
+  options.ranks_max = std::max(options.ranks_max, feed.ranks());
+  index_ = std::make_unique<index::RunArena>(options);
+  slots_.reserve(feed.ranks());
+  for (std::uint32_t rank = 0; rank < feed.ranks(); ++rank) {
+    const auto slot = index_->AddRank(Rank{WorkerId{rank}, 0});
+    KVR_CHECK(slot);
+    slots_.push_back(*slot);
+  }
+}
+
+FedIndex::~FedIndex() = default;
+
+void FedIndex::Apply(std::size_t begin, std::size_t end) {
+  const std::span<const PlacementEvent> updates = feed_.updates();
+  for (std::size_t i = begin; i < end; ++i) {
+    const PlacementEvent& event = updates[i];
+    const auto result = index_->Apply(slots_[Raw(event.rank.worker)], event);
+    if (result.status != index::ApplyStatus::kOk) ++failed_;
+  }
+}
+
+Checksum ChecksumOf(const IndexFeed& feed, const FedIndex& index) {
+  Checksum sum;
+  OverlapScores scores;
+  for (std::size_t i = 0; i < feed.queries(); ++i) {
+    index.Match(i, scores);
+    sum.scored += scores.scored().size();
+    for (const RankSlot slot : scores.scored())
+      sum.depths += scores.at(slot).depth();
+  }
+  return sum;
+}
+
+}  // namespace kvr::bench

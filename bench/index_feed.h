@@ -1,0 +1,78 @@
+// The operations of a file as an index takes them, prepared outside of what is timed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "bench/op_file.h"
+#include "index/prefix_index.h"
+#include "model/ids.h"
+#include "model/overlap.h"
+#include "model/placement_event.h"
+
+namespace kvr::bench {
+
+class IndexFeed {
+ public:
+  explicit IndexFeed(const OpTrace& trace);
+
+  [[nodiscard]] std::span<const PlacementEvent> updates() const { return updates_; }
+  [[nodiscard]] std::size_t queries() const { return query_ends_.size(); }
+  [[nodiscard]] std::span<const BlockHash> Query(std::size_t i) const {
+    const std::size_t begin = i == 0 ? 0 : query_ends_[i - 1];
+    return std::span(query_blocks_).subspan(begin, query_ends_[i] - begin);
+  }
+  [[nodiscard]] const OpCounts& counts() const { return counts_; }
+  [[nodiscard]] std::uint32_t ranks() const { return ranks_; }
+  [[nodiscard]] std::span<const std::uint64_t> update_times_ns() const { return update_times_; }
+  [[nodiscard]] std::span<const std::uint64_t> query_times_ns() const { return query_times_; }
+
+ private:
+  std::uint32_t ranks_;
+  OpCounts counts_;
+  std::vector<PlacementEvent> updates_;
+  std::vector<PlacedBlock> stored_;
+  std::vector<EngineHash> removed_;
+  std::vector<BlockHash> query_blocks_;
+  std::vector<std::size_t> query_ends_;
+  std::vector<std::uint64_t> update_times_;
+  std::vector<std::uint64_t> query_times_;
+};
+
+// An index with the ranks of a feed.
+class FedIndex {
+ public:
+  // `feed` must outlive it. A production index with default bounds, or as many ranks as needed.
+  explicit FedIndex(const IndexFeed& feed);
+  ~FedIndex();
+
+  // Updates [begin, end). One thread at a time.
+  void Apply(std::size_t begin, std::size_t end);
+  void ApplyAll() { Apply(0, feed_.updates().size()); }
+  void Match(std::size_t query, OverlapScores& scores) const {
+    index_->Match(feed_.Query(query), {}, scores);
+  }
+
+  [[nodiscard]] std::uint64_t failed() const { return failed_; }  // updates not answered with "ok"
+  [[nodiscard]] const index::PrefixIndex& index() const { return *index_; }
+
+ private:
+  const IndexFeed& feed_;
+  std::unique_ptr<index::PrefixIndex> index_;
+  std::vector<RankSlot> slots_;
+  std::uint64_t failed_ = 0;
+};
+
+// What two correct indexes must agree on once all updates are applied.
+struct Checksum {
+  std::uint64_t depths = 0;  // over all queries and scored ranks
+  std::uint64_t scored = 0;  // ranks with a depth of at least 1, over all queries
+
+  friend bool operator==(const Checksum&, const Checksum&) = default;
+};
+Checksum ChecksumOf(const IndexFeed& feed, const FedIndex& index);
+
+}  // namespace kvr::bench
