@@ -178,6 +178,7 @@ struct DumpReader::Impl final : DumpPieces {
     }
     partition = {};
     head.clear();
+    passed_over = 0;
     rejected = false;
     name = key_json;
     std::string_view key;
@@ -191,6 +192,7 @@ struct DumpReader::Impl final : DumpPieces {
 
   // Fields may come after the events, so they are put together and read at the end.
   Result<void> Field(std::string_view name_json, std::string_view value_json) override {
+    if (rejected) return {};
     if (name_json == "\"partition\"" || name_json == "\"\"") {
       head = value_json;
       const auto value = Parse(head);
@@ -230,6 +232,16 @@ struct DumpReader::Impl final : DumpPieces {
     return {};
   }
 
+  Result<void> FieldTooLong() override {
+    if (!rejected) Reject(DumpReject::kTooLarge, "its head is too long");
+    return {};
+  }
+
+  Result<void> EventTooLong() override {
+    ++passed_over;
+    return {};
+  }
+
   Result<void> EndPartition() override {
     if (rejected) return {};
     const auto value = Parse(head);
@@ -255,6 +267,11 @@ struct DumpReader::Impl final : DumpPieces {
     }
     RejectWhenTooLarge();
     if (rejected) return {};
+    if (passed_over > 0) {
+      for (auto& [rank, recovered] : partition.ranks)
+        recovered.watermark.reset();
+      sink.PassOver(name, passed_over);
+    }
     std::erase_if(partition.ranks, [](const auto& entry) {
       return entry.second.blocks.empty() && !entry.second.watermark;
     });
@@ -283,7 +300,10 @@ struct DumpReader::Impl final : DumpPieces {
     dom::object hybrid;
     if (head_object["hybrid"].get(hybrid) != simdjson::SUCCESS) return {};
     return EachRank(hybrid, [this](Rank rank, dom::element) -> Result<void> {
-      partition.ranks.erase(rank);
+      const auto found = partition.ranks.find(rank);
+      if (found == partition.ranks.end()) return {};
+      partition.blocks -= found->second.blocks.size();
+      partition.ranks.erase(found);
       return {};
     });
   }
@@ -314,6 +334,7 @@ struct DumpReader::Impl final : DumpPieces {
   RecoveredPartition partition;  // the one under way
   std::string name;
   std::string head;
+  std::size_t passed_over = 0;  // events of the partition under way
   bool rejected = false;
 };
 

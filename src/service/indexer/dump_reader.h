@@ -26,7 +26,9 @@ constexpr std::string_view DumpRejectName(DumpReject reason) {
 }
 
 // Takes the bytes of one dump as they come and hands over each partition when it is complete. A
-// partition that is wrong in itself is rejected alone; text that is no dump fails the whole.
+// partition that is wrong in itself is rejected alone; text that is no dump fails the whole. An
+// event that is too long to be held costs its partition only the event, and its ranks their
+// watermarks: whose blocks it had is not known, so that no rank is surely complete.
 //
 // Both forms are read: the one JSON object of the reference, and lines with a head a partition. A
 // key "model:group" without model_name and routing_group beside it is split at its last colon:
@@ -39,7 +41,9 @@ constexpr std::string_view DumpRejectName(DumpReject reason) {
 class DumpReader {
  public:
   struct Options {
-    std::size_t piece_bytes_max = 16u << 20;       // one event, or one head
+    // One event: beyond, it is passed over. One head, field or key: beyond, its partition is
+    // rejected.
+    std::size_t piece_bytes_max = 16u << 20;
     std::uint64_t dump_bytes_max = 16ull << 30;    // the whole answer
     std::size_t partition_blocks_max = 16u << 20;  // beyond: the partition is rejected
     std::size_t partition_ranks_max = 64u << 10;   // likewise
@@ -53,6 +57,8 @@ class DumpReader {
     virtual void Take(RecoveredPartition partition) = 0;
     // `name` is the partition as far as it could be read.
     virtual void Reject(std::string_view name, DumpReject reason, std::string_view detail) = 0;
+    // How many events of the partition were too long, before it is taken.
+    virtual void PassOver(std::string_view name, std::size_t events) = 0;
   };
 
   // `sink` must outlive the reader and is called from within Put and Finish.

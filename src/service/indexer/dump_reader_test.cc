@@ -42,6 +42,10 @@ class Recorder final : public DumpReader::Sink {
     lines.push_back(fmt::format("{} rejected: {}", name, DumpRejectName(reason)));
   }
 
+  void PassOver(std::string_view name, std::size_t events) override {
+    lines.push_back(fmt::format("{}: {} events passed over", name, events));
+  }
+
   std::vector<std::string> lines;
 };
 
@@ -248,13 +252,84 @@ TEST(DumpReader, Limits) {
   options = {};
   options.dump_bytes_max = 100;
   EXPECT_EQ(ReadDump(text, Form::kObject, 5, options).error, "the dump is longer than 100 bytes");
+}
 
-  options = {};
+TEST(DumpReader, ALongEventCostsTheWatermarksOnly) {
+  DumpReader::Options options;
+  options.piece_bytes_max = 200;
+  const std::string head =
+      R"("model_name":"m","block_size":4,"watermarks":{"1":{"1":5},"3":{"0":7}})";
+  const std::string next = R"("model_name":"n","block_size":4,"watermarks":{"2":{"1":6}})";
+  const std::string good = Event("1", kBlock);
+  const std::string longer = Event("2", fmt::format("{0},{0},{0},{0}", kBlock));
+  ASSERT_GT(longer.size(), options.piece_bytes_max);
+  const std::string object =
+      fmt::format(R"({{"m":{{{},"events":[{},{},{}]}},"n":{{{},"events":[{}]}}}})", head, longer,
+                  good, longer, next, Event("2", kBlock));
+  const std::string lines =
+      fmt::format("{{\"partition\":{{{}}}}}\n{}\n{}\n{}\n{{\"partition\":{{{}}}}}\n{}\n", head,
+                  longer, good, longer, next, Event("2", kBlock));
+  for (const std::size_t piece : {1u, 7u, 199u, 200u, 201u, 100'000u}) {
+    for (const bool form : {false, true}) {
+      const Read read =
+          ReadDump(form ? lines : object, form ? Form::kLines : Form::kObject, piece, options);
+      // Rank 3.0 had nothing but its watermark.
+      EXPECT_THAT(read.lines,
+                  ElementsAre("m:default: 2 events passed over", "m|default 4 1.1 device:11/22,",
+                              "n|default 4 2.1@6 device:11/22,"));
+      EXPECT_EQ(read.error, "");
+    }
+  }
+}
+
+TEST(DumpReader, ALongHeadCostsItsPartitionOnly) {
+  DumpReader::Options options;
+  options.piece_bytes_max = 200;
+  const std::string good = Event("1", kBlock);
+  const std::string rest = R"("good:g":{"block_size":4,"events":[]}})";
+  const std::string text(201, 'x');
+  const struct {
+    std::string partition;
+    const char* name;
+  } rows[] = {
+      {fmt::format(R"("{}":{{"block_size":4,"events":[{}]}})", text, good), ""},
+      {fmt::format(R"("a:b":{{"{}":4,"events":[{}]}})", text, good), "a:b"},
+      {fmt::format(R"("a:b":{{"block_size":4,"x":"{}","events":[{},{}]}})", text, good, good),
+       "a:b"},
+      {fmt::format(R"("a:b":{{"block_size":4,"x":{},"y":"{}"}})", text, text), "a:b"},
+      {fmt::format(R"("a:b":"{}")", text), "a:b"},
+      {fmt::format(R"("a:b":[{}])", text), "a:b"},
+      {fmt::format(R"("{0}":"{0}")", text), ""},
+      // Each short, together long.
+      {fmt::format(R"("a:b":{{"block_size":4,"x":"{0}","y":"{0}","z":"{0}"}})", text.substr(60)),
+       "a:b"},
+  };
+  for (const auto& row : rows) {
+    for (const std::size_t piece : {1u, 200u, 100'000u}) {
+      const Read read = ReadDump('{' + row.partition + ',' + rest, Form::kObject, piece, options);
+      EXPECT_THAT(read.lines,
+                  ElementsAre(fmt::format("{} rejected: too_large", row.name), "good|g 4"))
+          << row.partition;
+      EXPECT_EQ(read.error, "");
+    }
+  }
+  const std::string lines = fmt::format(
+      "{{\"partition\":{{\"model_name\":\"{}\"}}}}\n{}\n"
+      "{{\"partition\":{{\"model_name\":\"n\",\"block_size\":4}}}}\n",
+      text, good);
+  for (const std::size_t piece : {1u, 200u, 100'000u}) {
+    EXPECT_THAT(ReadDump(lines, Form::kLines, piece, options).lines,
+                ElementsAre(" rejected: too_large", "n|default 4"));
+  }
+}
+
+TEST(DumpReader, ALongTextThatIsNoDumpFailsEarly) {
+  DumpReader::Options options;
   options.piece_bytes_max = 64;
-  EXPECT_EQ(ReadDump(text, Form::kObject, 5, options).error,
-            "a piece of the dump is longer than 64 bytes");
-  EXPECT_EQ(ReadDump(std::string(65, 'x'), Form::kLines, 5, options).error,
-            "a piece of the dump is longer than 64 bytes");
+  Recorder recorder;
+  DumpReader reader(options, Form::kLines, recorder);
+  EXPECT_TRUE(reader.Put(std::string(64, 'x')));
+  EXPECT_FALSE(reader.Put("x"));
 }
 
 }  // namespace

@@ -11,9 +11,11 @@ bool IsSpace(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-tl::unexpected<Error> TooLong(std::size_t bytes_max) {
-  return Fail(ErrorCode::kTooLarge,
-              fmt::format("a piece of the dump is longer than {} bytes", bytes_max));
+// How the head of a partition begins, among lines.
+constexpr std::string_view kLineHead = "{\"partition\":";
+
+tl::unexpected<Error> NoHead() {
+  return Fail(ErrorCode::kCorrupt, "no dump: the first line is not the head of a partition");
 }
 
 }  // namespace
@@ -52,7 +54,7 @@ JsonValueCutter::Step JsonValueCutter::Put(char c) {
 }
 
 ObjectDumpSplitter::ObjectDumpSplitter(std::size_t piece_bytes_max, DumpPieces& pieces)
-    : piece_bytes_max_(piece_bytes_max), pieces_(pieces) {}
+    : piece_bytes_max_(std::max<std::size_t>(piece_bytes_max, 1)), pieces_(pieces) {}
 
 Result<void> ObjectDumpSplitter::Put(std::string_view bytes) {
   for (const char c : bytes)
@@ -80,16 +82,13 @@ Result<void> ObjectDumpSplitter::PutOne(char c) {
         return closed == State::kDone ? Result<void>() : pieces_.EndPartition();
       }
       if (value_.empty() && c != '"') return Unexpected(c);
-      KVR_TRY(const bool complete, Cut(c, reuse));
-      if (!complete) return {};
-      name_.swap(value_);
-      value_.clear();
-      state_ = state_ == State::kKey ? State::kColon : State::kFieldColon;
+      if (Cut(c, reuse)) CloseName(state_ == State::kKey ? State::kColon : State::kFieldColon);
       return {};
     }
     case State::kColon:
       KVR_TRY_VOID(Punctuation(c, ':', State::kPartition));
-      return pieces_.BeginPartition(name_);
+      KVR_TRY_VOID(pieces_.BeginPartition(name_));
+      return name_.empty() ? pieces_.FieldTooLong() : Result<void>();
     case State::kPartition:
       if (value_.empty() && c == '{') {
         may_close_ = true;
@@ -122,10 +121,17 @@ Result<void> ObjectDumpSplitter::PutOne(char c) {
       return Unexpected(c);
   }
   if (value_.empty() && (c == ',' || c == ':' || c == '}' || c == ']')) return Unexpected(c);
-  KVR_TRY(const bool complete, Cut(c, reuse));
-  if (!complete) return {};
+  if (!Cut(c, reuse)) return {};
   KVR_TRY_VOID(CloseField());
   return reuse ? PutOne(c) : Result<void>();
+}
+
+void ObjectDumpSplitter::CloseName(State next) {
+  if (too_long_) value_.clear();
+  name_.swap(value_);
+  value_.clear();
+  too_long_ = false;
+  state_ = next;
 }
 
 // The value of a partition that is no object, of a field, or an event.
@@ -134,28 +140,32 @@ Result<void> ObjectDumpSplitter::CloseField() {
   Result<void> taken;
   if (was == State::kPartition) {
     state_ = State::kAfterPartition;
-    taken = pieces_.Field("\"\"", value_);
+    taken = too_long_ ? pieces_.FieldTooLong() : pieces_.Field("\"\"", value_);
     if (taken) taken = pieces_.EndPartition();
   } else if (was == State::kFieldValue) {
     state_ = State::kAfterField;
-    taken = pieces_.Field(name_, value_);
+    taken = too_long_ || name_.empty() ? pieces_.FieldTooLong() : pieces_.Field(name_, value_);
   } else {
     state_ = State::kAfterEvent;
-    taken = pieces_.Event(value_);
+    taken = too_long_ ? pieces_.EventTooLong() : pieces_.Event(value_);
   }
   value_.clear();
+  too_long_ = false;
   return taken;
 }
 
-Result<bool> ObjectDumpSplitter::Cut(char c, bool& reuse) {
+bool ObjectDumpSplitter::Cut(char c, bool& reuse) {
   if (value_.empty()) cutter_.Reset();
   const auto step = cutter_.Put(c);
   if (step == JsonValueCutter::Step::kDoneBefore) {
     reuse = true;
     return true;
   }
-  if (value_.size() >= piece_bytes_max_) return TooLong(piece_bytes_max_);
-  value_.push_back(c);
+  if (value_.size() < piece_bytes_max_) {
+    value_.push_back(c);
+  } else {
+    too_long_ = true;
+  }
   return step == JsonValueCutter::Step::kDone;
 }
 
@@ -184,34 +194,45 @@ Result<void> ObjectDumpSplitter::Unexpected(char c) {
 }
 
 LineDumpSplitter::LineDumpSplitter(std::size_t piece_bytes_max, DumpPieces& pieces)
-    : piece_bytes_max_(piece_bytes_max), pieces_(pieces) {}
+    : piece_bytes_max_(std::max(piece_bytes_max, kLineHead.size())), pieces_(pieces) {}
 
 Result<void> LineDumpSplitter::Put(std::string_view bytes) {
   while (!bytes.empty()) {
     const std::size_t end = std::min(bytes.find('\n'), bytes.size());
-    if (line_.size() + end > piece_bytes_max_) return TooLong(piece_bytes_max_);
-    line_.append(bytes.substr(0, end));
+    const std::size_t room = piece_bytes_max_ - line_.size();
+    line_.append(bytes.substr(0, std::min(end, room)));
+    if (end > room) {
+      if (!in_partition_ && !line_.starts_with(kLineHead)) return NoHead();
+      too_long_ = true;
+    }
     if (end == bytes.size()) break;
     bytes.remove_prefix(end + 1);
-    KVR_TRY_VOID(Line(line_));
+    KVR_TRY_VOID(too_long_ ? LongLine(line_) : Line(line_));
     line_.clear();
+    too_long_ = false;
   }
   return {};
 }
 
 Result<void> LineDumpSplitter::Line(std::string_view line) {
-  constexpr std::string_view kHead = "{\"partition\":";
   if (line.empty()) return {};
-  if (!line.starts_with(kHead)) {
-    if (in_partition_) return pieces_.Event(line);
-    return Fail(ErrorCode::kCorrupt, "no dump: the first line is not the head of a partition");
-  }
-  if (in_partition_) KVR_TRY_VOID(pieces_.EndPartition());
-  in_partition_ = true;
-  KVR_TRY_VOID(pieces_.BeginPartition({}));
-  line.remove_prefix(kHead.size());
+  if (!line.starts_with(kLineHead)) return in_partition_ ? pieces_.Event(line) : NoHead();
+  KVR_TRY_VOID(NextPartition());
+  line.remove_prefix(kLineHead.size());
   if (line.ends_with('}')) line.remove_suffix(1);
   return pieces_.Field("\"partition\"", line);
+}
+
+Result<void> LineDumpSplitter::LongLine(std::string_view begin) {
+  if (!begin.starts_with(kLineHead)) return pieces_.EventTooLong();
+  KVR_TRY_VOID(NextPartition());
+  return pieces_.FieldTooLong();
+}
+
+Result<void> LineDumpSplitter::NextPartition() {
+  if (in_partition_) KVR_TRY_VOID(pieces_.EndPartition());
+  in_partition_ = true;
+  return pieces_.BeginPartition({});
 }
 
 Result<void> LineDumpSplitter::Finish() {

@@ -11,7 +11,8 @@
 namespace kvr::service {
 
 // What a splitter finds. Texts are borrowed for the call and not checked: each is one JSON value if
-// the peer speaks JSON. An error ends the splitting and is returned to whoever called Put.
+// the peer speaks JSON. A text longer than the splitter's piece_bytes_max is passed over, and said
+// to have been there. An error ends the splitting and is returned to whoever called Put.
 class DumpPieces {
  public:
   virtual ~DumpPieces() = default;
@@ -19,6 +20,10 @@ class DumpPieces {
   // A field of the partition that is not among its events.
   virtual Result<void> Field(std::string_view name_json, std::string_view value_json) = 0;
   virtual Result<void> Event(std::string_view json) = 0;
+  // In place of Field, or after BeginPartition of no key: what names or describes the partition.
+  virtual Result<void> FieldTooLong() = 0;
+  // In place of Event.
+  virtual Result<void> EventTooLong() = 0;
   virtual Result<void> EndPartition() = 0;
 };
 
@@ -42,10 +47,10 @@ class JsonValueCutter {
 // Not thread-safe.
 class ObjectDumpSplitter {
  public:
-  // `piece_bytes_max`: longest event, field or key. `pieces` must outlive the splitter.
+  // `piece_bytes_max`: longest event, field or key, at least 1. `pieces` must outlive the splitter.
   ObjectDumpSplitter(std::size_t piece_bytes_max, DumpPieces& pieces);
 
-  // kCorrupt when the text has not the shape of a dump, kTooLarge, or what `pieces` said.
+  // kCorrupt when the text has not the shape of a dump, or what `pieces` said.
   Result<void> Put(std::string_view bytes);
   // kCorrupt when the text ended early.
   Result<void> Finish() const;
@@ -67,9 +72,11 @@ class ObjectDumpSplitter {
   };
 
   Result<void> PutOne(char c);
-  // Feeds the value under way. True when it is complete: `value_` has it, and `reuse` tells that
-  // `c` comes after it.
-  Result<bool> Cut(char c, bool& reuse);
+  // Feeds the value under way. True when it is complete: `value_` has it, or its beginning when it
+  // is `too_long_`, and `reuse` tells that `c` comes after it.
+  bool Cut(char c, bool& reuse);
+  // Ends the key or name under way.
+  void CloseName(State next);
   // Takes `c` when it is `wanted`.
   Result<void> Punctuation(char c, char wanted, State next);
   Result<void> AfterElement(char c, char close, State next_element, State closed);
@@ -82,10 +89,12 @@ class ObjectDumpSplitter {
   bool may_close_ = true;  // nothing yet in the object or list that was opened
   JsonValueCutter cutter_;
   std::string value_;
-  std::string name_;
+  bool too_long_ = false;  // the value under way
+  std::string name_;       // empty when it was too long
 };
 
-// One JSON object a line: {"partition":{...}}, then its events. Holds one line at a time.
+// One JSON object a line: {"partition":{...}}, then its events. Holds one line at a time. Errors as
+// above.
 // Not thread-safe.
 class LineDumpSplitter {
  public:
@@ -97,10 +106,14 @@ class LineDumpSplitter {
 
  private:
   Result<void> Line(std::string_view line);
+  // `begin` is how the line began.
+  Result<void> LongLine(std::string_view begin);
+  Result<void> NextPartition();
 
   const std::size_t piece_bytes_max_;
   DumpPieces& pieces_;
   bool in_partition_ = false;
+  bool too_long_ = false;  // the line under way
   std::string line_;
 };
 

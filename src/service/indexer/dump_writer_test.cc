@@ -77,19 +77,14 @@ class Rebuild final : public DumpReader::Sink {
  public:
   void Take(RecoveredPartition partition) override {
     const auto index = *indexes.GetOrCreate(partition.partition, partition.block_size);
-    for (const auto& [rank, recovered] : partition.ranks) {
-      for (const RecoveredRank::Run& run : recovered.runs) {
-        PlacementEvent event;
-        event.rank = rank;
-        event.tier = run.tier;
-        event.parent = run.parent;
-        event.blocks = std::span(recovered.blocks).subspan(run.begin, run.end - run.begin);
-        index->index->Apply(*index->index->AddRank(rank), event);
-      }
-    }
+    for (const auto& [rank, recovered] : partition.ranks)
+      ApplyRecovered(recovered, rank, *index->index, *index->index->AddRank(rank));
   }
   void Reject(std::string_view name, DumpReject /*reason*/, std::string_view detail) override {
     ADD_FAILURE() << name << ": " << detail;
+  }
+  void PassOver(std::string_view name, std::size_t events) override {
+    ADD_FAILURE() << name << ": " << events;
   }
 
   index::IndexSet indexes{index::IndexOptions{}};

@@ -74,7 +74,10 @@ struct PeerRecovery::Impl {
         begun(clock.Now()),
         runtime(OneThread()),
         client(runtime, ClientOptions(options)),
-        bytes(registry.AddCounter("kvr_indexer_peer_bytes_total", "Bytes of peers' dumps read")) {
+        bytes(registry.AddCounter("kvr_indexer_peer_bytes_total", "Bytes of peers' dumps read")),
+        long_events(registry.AddCounter("kvr_indexer_peer_events_rejected_total",
+                                        "Events of peers' dumps that were not used, by reason",
+                                        {{"reason", "too_large"}})) {
     for (std::size_t i = 0; i < dumps.size(); ++i) {
       dumps[i] = &registry.AddCounter("kvr_indexer_peer_dumps_total", "Dumps asked for, by outcome",
                                       {{"outcome", std::string(kOutcomeNames[i])}});
@@ -93,6 +96,7 @@ struct PeerRecovery::Impl {
       KVR_WARN("no peer could be asked for its blocks; asking again in {} ms", pause.count());
       const bool slept = co_await net::Sleep(pause);
       if (!slept) co_return;
+      DropUnclaimed();  // of dumps that broke off
       pause = std::min(pause * 2, options.retry_max);
     }
     Release();
@@ -100,11 +104,14 @@ struct PeerRecovery::Impl {
     while (sources.recovery_stats().waiting_ranks > 0) {
       const bool slept = co_await net::Sleep(kUnclaimedLook);
       if (!slept) co_return;
-      if (const std::size_t dropped = sources.DropUnclaimed(); dropped > 0) {
-        KVR_WARN("blocks of {} ranks came from peers and are dropped: nobody registered them",
-                 dropped);
-      }
+      DropUnclaimed();
     }
+  }
+
+  void DropUnclaimed() {
+    const std::size_t dropped = sources.DropUnclaimed();
+    if (dropped == 0) return;
+    KVR_WARN("blocks of {} ranks came from peers and are dropped: nobody registered them", dropped);
   }
 
   // One round. True when there is nobody left worth asking.
@@ -152,6 +159,13 @@ struct PeerRecovery::Impl {
       owner.rejects[static_cast<std::size_t>(reason)]->Add();
       KVR_WARN("peer {}: partition {} is not used ({}): {}", peer, name, DumpRejectName(reason),
                detail);
+    }
+
+    void PassOver(std::string_view name, std::size_t events) override {
+      owner.long_events.Add(events);
+      KVR_WARN(
+          "peer {}: {} events of partition {} are too long and not used; no rank of it is exact",
+          peer, events, name);
     }
 
     Impl& owner;
@@ -233,6 +247,7 @@ struct PeerRecovery::Impl {
   net::IoRuntime runtime;
   net::HttpClient client;
   metrics::Counter& bytes;
+  metrics::Counter& long_events;
   std::array<metrics::Counter*, kOutcomeNames.size()> dumps{};
   std::array<metrics::Counter*, kDumpRejectNames.size()> rejects{};
 };

@@ -27,14 +27,14 @@ Result<void> Quarantine::Add(RecoveredPartition partition, Nanos now) {
 }
 
 std::optional<RecoveredRank> Quarantine::Take(Rank rank, const Partition& partition,
-                                              std::uint32_t block_size, Nanos now) {
+                                              std::uint32_t block_size, Nanos registered) {
   const auto found = waiting_.find(rank);
   if (found == waiting_.end()) return std::nullopt;
   Waiting waiting = std::move(found->second);
   waiting_.erase(found);
   blocks_ -= waiting.rank.blocks.size();
   if (waiting.partition != partition || waiting.block_size != block_size ||
-      now - waiting.since >= options_.grace) {
+      registered - waiting.since >= options_.grace) {
     return std::nullopt;
   }
   return std::move(waiting.rank);

@@ -28,10 +28,11 @@ class Quarantine {
   // Adds the ranks of a partition; those that wait here already stay as they are.
   Result<void> Add(RecoveredPartition partition, Nanos now);
 
-  // Hands over a rank's blocks; nothing when there are none, or when they are of another partition
+  // Hands over the blocks of a rank that was registered at `registered`; nothing when there are
+  // none, when they had waited for the grace period by then, or when they are of another partition
   // or block size, which makes them useless.
   std::optional<RecoveredRank> Take(Rank rank, const Partition& partition, std::uint32_t block_size,
-                                    Nanos now);
+                                    Nanos registered);
 
   // Drops what has waited for the grace period. How many ranks went.
   std::size_t DropExpired(Nanos now);

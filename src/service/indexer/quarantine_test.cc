@@ -61,6 +61,9 @@ TEST(Quarantine, Row99DropsAfterTheGrace) {
   EXPECT_EQ(quarantine.DropExpired(Millis{99}), 0u);
   EXPECT_EQ(quarantine.DropExpired(Millis{100}), 1u);
   EXPECT_EQ(quarantine.blocks(), 2u);
+  // Who was registered before the blocks came does not lose them, however late they are taken.
+  ASSERT_TRUE(quarantine.Add(Known({kOne}), Millis{60}));
+  EXPECT_TRUE(quarantine.Take(kOne, kPartition, 4, Millis{10}));
   // Also when nobody looked in time.
   EXPECT_FALSE(quarantine.Take(kTwo, kPartition, 4, Millis{150}));
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "index/prefix_index.h"
 #include "model/ids.h"
 #include "model/placement_event.h"
 #include "model/tier.h"
@@ -35,5 +36,9 @@ struct RecoveredPartition {
   std::map<Rank, RecoveredRank> ranks;
   std::size_t blocks = 0;  // of all ranks
 };
+
+// Stores the rank's blocks in `index`, as if its stream had announced them. `slot` is the rank's.
+void ApplyRecovered(const RecoveredRank& recovered, Rank rank, index::PrefixIndex& index,
+                    RankSlot slot);
 
 }  // namespace kvr::service

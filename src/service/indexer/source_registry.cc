@@ -1,23 +1,17 @@
 #include "service/indexer/source_registry.h"
 
-#include <algorithm>
 #include <iterator>
-#include <span>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/log.h"
-#include "model/placement_event.h"
 #include "net/event_endpoint.h"
 #include "net/event_socket.h"
 
 namespace kvr::service {
 namespace {
-
-// Recovered blocks are applied in parts of so many, so that queries get their turn in between.
-constexpr std::size_t kAdoptBlocks = 1'024;
 
 Result<void> CheckEndpoints(const fleet::EventSource& source) {
   KVR_TRY_VOID(net::CheckEventEndpoint(source.endpoint));
@@ -72,9 +66,9 @@ Result<bool> SourceRegistry::Register(const Request& request) {
   if (!*added) return false;
   Result<void> followed;
   if (!holding_) {
-    followed = Follow(request);
+    followed = Follow({request, clock_.Now()});
   } else if (const auto index = IndexFor(request); index) {
-    held_.insert_or_assign(request.rank, request);
+    held_.insert_or_assign(request.rank, Held{request, clock_.Now()});
     catalog_.snapshot()
         ->Find(request.rank)
         ->health->SetStatus({RankState::kWarming, StateReason::kConnecting},
@@ -102,10 +96,11 @@ void SourceRegistry::Release() {
     const Lock lock(mutex_);
     holding_ = false;
     if (held_.empty()) return;
-    const Request request = std::move(held_.begin()->second);
+    const Held held = std::move(held_.begin()->second);
     held_.erase(held_.begin());
-    const auto followed = Follow(request);
+    const auto followed = Follow(held);
     if (followed) continue;
+    const Request& request = held.request;
     KVR_ERROR("instance {} dp_rank {} is unregistered again: {}", Raw(request.rank.worker),
               request.rank.dp_rank, followed.error().message);
     catalog_.RemoveRank(request.rank);
@@ -134,6 +129,7 @@ Result<std::size_t> SourceRegistry::Recover(RecoveredPartition partition) {
 
 std::size_t SourceRegistry::DropUnclaimed() {
   const Lock lock(mutex_);
+  if (!held_.empty()) return 0;
   const std::size_t dropped = quarantine_.DropExpired(clock_.Now());
   expired_ranks_ += dropped;
   return dropped;
@@ -144,24 +140,13 @@ SourceRegistry::RecoveryStats SourceRegistry::recovery_stats() const {
   return {quarantine_.ranks(), quarantine_.blocks(), adopted_ranks_, expired_ranks_};
 }
 
-std::optional<ingest::SourceSpec::Recovered> SourceRegistry::Adopt(Rank rank,
+std::optional<ingest::SourceSpec::Recovered> SourceRegistry::Adopt(Rank rank, Nanos registered,
                                                                    index::PartitionIndex& index) {
-  const auto recovered = quarantine_.Take(rank, index.partition, index.block_size, clock_.Now());
+  const auto recovered = quarantine_.Take(rank, index.partition, index.block_size, registered);
   if (!recovered) return std::nullopt;
   const auto slot = index.index->AddRank(rank);
   if (!slot) return std::nullopt;  // which the ingest will say, too
-  const std::span<const PlacedBlock> blocks(recovered->blocks);
-  for (const RecoveredRank::Run& run : recovered->runs) {
-    PlacementEvent event;
-    event.tier = run.tier;
-    event.rank = rank;
-    event.parent = run.parent;
-    for (std::size_t at = run.begin; at < run.end; at += kAdoptBlocks) {
-      event.blocks = blocks.subspan(at, std::min(kAdoptBlocks, run.end - at));
-      index.index->Apply(*slot, event);
-      event.parent = event.blocks.back().engine;
-    }
-  }
+  ApplyRecovered(*recovered, rank, *index.index, *slot);
   ++adopted_ranks_;
   return ingest::SourceSpec::Recovered{recovered->watermark};
 }
@@ -176,13 +161,14 @@ Result<std::shared_ptr<index::PartitionIndex>> SourceRegistry::IndexFor(const Re
   return index;
 }
 
-Result<void> SourceRegistry::Follow(const Request& request) {
+Result<void> SourceRegistry::Follow(const Held& held) {
+  const Request& request = held.request;
   KVR_TRY(const auto index, IndexFor(request));
   const auto snapshot = catalog_.snapshot();
   ingest::SourceSpec spec;
   spec.rank = request.rank;
   spec.source = request.source;
-  spec.recovered = Adopt(request.rank, *index);
+  spec.recovered = Adopt(request.rank, held.registered, *index);
   const bool adopted = spec.recovered.has_value();
   // Each reader of a polled engine numbers its messages itself.
   if (adopted && net::IsPolled(request.source.endpoint)) spec.recovered->watermark.reset();

@@ -68,6 +68,7 @@ class SourceRegistry {
   // because theirs has. kAlreadyExists when the partition has another block size here, kTooLarge.
   Result<std::size_t> Recover(RecoveredPartition partition) KVR_EXCLUDES(mutex_);
   // Drops recovered blocks whose rank was not registered within the grace period; how many ranks.
+  // None while registered ranks are held: their blocks wait for nobody.
   std::size_t DropUnclaimed() KVR_EXCLUDES(mutex_);
 
   struct RecoveryStats {
@@ -86,11 +87,18 @@ class SourceRegistry {
   [[nodiscard]] const index::IndexSet& indexes() const { return indexes_; }
 
  private:
+  // Registered, not yet followed.
+  struct Held {
+    Request request;
+    Nanos registered{0};
+  };
+
   Result<std::shared_ptr<index::PartitionIndex>> IndexFor(const Request& request)
       KVR_REQUIRES(mutex_);
-  Result<void> Follow(const Request& request) KVR_REQUIRES(mutex_);
+  Result<void> Follow(const Held& held) KVR_REQUIRES(mutex_);
   // Applies the rank's recovered blocks, if there are any. Its stream has not begun.
-  std::optional<ingest::SourceSpec::Recovered> Adopt(Rank rank, index::PartitionIndex& index)
+  std::optional<ingest::SourceSpec::Recovered> Adopt(Rank rank, Nanos registered,
+                                                     index::PartitionIndex& index)
       KVR_REQUIRES(mutex_);
   void Drop(Rank rank) KVR_REQUIRES(mutex_);
   void NoteIfEmpty(const Partition& partition) KVR_REQUIRES(mutex_);
@@ -103,7 +111,7 @@ class SourceRegistry {
   mutable Mutex mutex_;
   Quarantine quarantine_ KVR_GUARDED_BY(mutex_);
   bool holding_ KVR_GUARDED_BY(mutex_) = false;
-  std::map<Rank, Request> held_ KVR_GUARDED_BY(mutex_);  // registered, not yet followed
+  std::map<Rank, Held> held_ KVR_GUARDED_BY(mutex_);
   std::uint64_t adopted_ranks_ KVR_GUARDED_BY(mutex_) = 0;
   std::uint64_t expired_ranks_ KVR_GUARDED_BY(mutex_) = 0;
   std::map<Partition, Nanos> empty_since_ KVR_GUARDED_BY(mutex_);
