@@ -3,22 +3,53 @@
 import http.server
 import json
 import os
+import queue
 import socket
 import tempfile
 import threading
 import unittest
 
-from kvr_testlib import (A, B, C, D, FakeEngine, Indexer, main, removed, settle, stored)
+from kvr_testlib import (A, B, C, D, DEADLINE, FakeEngine, Indexer, main, removed, settle, stored)
 
 
 def url(indexer):
     return f"http://{indexer.client.host}:{indexer.client.port}"
 
 
+def held_port(test):
+    """A port that is nobody else's for the length of a test, and where nobody listens."""
+    held = socket.socket()
+    test.addCleanup(held.close)
+    held.bind(("127.0.0.1", 0))
+    return held
+
+
+def url_of(held):
+    return f"http://127.0.0.1:{held.getsockname()[1]}"
+
+
+def serve(test, handler, held=None):
+    """Answers with `handler` on a port of its own, or on a held one; returns the base URL."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler, bind_and_activate=False)
+    if held is None:
+        server.server_bind()
+    else:
+        server.socket.close()
+        server.socket = held
+    server.server_activate()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    test.addCleanup(thread.join)
+    test.addCleanup(server.server_close)
+    test.addCleanup(server.shutdown)
+    return url_of(server.socket)
+
+
 class FakePeer:
     """Answers GET /dump with a given body, and counts."""
 
-    def __init__(self, test, body, content_type="application/json", status=200, cut_short=False):
+    def __init__(self, test, body, content_type="application/json", status=200, cut_short=False,
+                 held=None):
         peer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -35,13 +66,7 @@ class FakePeer:
                 pass
 
         self.asked = []
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        thread.start()
-        test.addCleanup(thread.join)
-        test.addCleanup(self.server.server_close)
-        test.addCleanup(self.server.shutdown)
+        self.url = serve(test, Handler, held)
 
 
 def event(worker, blocks, parent=None, rank=0, tier="device"):
@@ -75,9 +100,7 @@ class Peers(unittest.TestCase):
         engine.wait_subscriber()
 
     def closed_port(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return f"http://127.0.0.1:{probe.getsockname()[1]}"
+        return url_of(held_port(self))
 
     def dumps(self, indexer, outcome):
         return indexer.metrics().total("kvr_indexer_peer_dumps_total", outcome=outcome)
@@ -199,10 +222,8 @@ class Peers(unittest.TestCase):
 
     def test_row_96_all_down(self):
         engine = self.engine()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        indexer = self.indexer("--peers", f"http://127.0.0.1:{port}", "--config", self.config(
+        held = held_port(self)
+        indexer = self.indexer("--peers", url_of(held), "--config", self.config(
             "recovery:\n  retry_first_ms: 20\n  retry_max_ms: 50\n  ready_wait_ms: 60000\n"))
         answer = indexer.client.get("/ready")
         self.assertEqual(answer.status, 503)
@@ -213,8 +234,7 @@ class Peers(unittest.TestCase):
         settle(lambda: indexer.score(A), 4)
         settle(lambda: self.dumps(indexer, "failed"), lambda count: count >= 3)
         self.assertEqual(indexer.client.get("/ready").status, 503)
-        late = self.indexer("--port", port)
-        self.assertEqual(late.client.port, port)
+        FakePeer(self, {}, held=held)
         self.ready(indexer)
         self.assertEqual(self.dumps(indexer, "empty"), 1)
 
@@ -264,6 +284,42 @@ class Peers(unittest.TestCase):
         self.follow(second, engine)
         self.assertEqual(second.score(A + B + D), 0)
 
+    def test_row_99_what_a_broken_dump_left_is_dropped_while_nobody_answers(self):
+        partitions = {"m:default": {"block_size": 4, "events": [event(1, [(11, 21)])]}}
+        broken = FakePeer(self, json.dumps(partitions)[:-1].encode())  # its last brace is missing
+        indexer = self.indexer("--peers", broken.url, "--peer-grace", 50, "--config", self.config(
+            "recovery:\n  retry_first_ms: 60\n  retry_max_ms: 60\n"))
+        gone = "kvr_indexer_recovered_expired_ranks_total"
+        settle(lambda: indexer.metrics().total(gone), lambda count: count >= 2)
+        self.assertEqual(self.dumps(indexer, "recovered"), 0)
+
+    def test_row_99_workers_given_at_start_have_no_grace_to_lose(self):
+        engine = self.engine(replay=True)
+        first = self.filled(engine)
+        second = self.recovered(url(first), "--peer-grace", 0, "--workers", f"1={engine.endpoint}",
+                                "--block-size", 4, "--model-name", "m")
+        settle(lambda: second.listener()["reason"], "recovered")
+        self.compare(first, second)
+
+    def test_an_event_too_long_to_read_costs_the_watermark_only(self):
+        head = {"partition": {"model_name": "m", "routing_group": "default", "block_size": 4,
+                              "watermarks": {"1": {"0": 0}}, "states": {"1": {"0": "exact"}}}}
+        long = json.dumps(event(2, [(5, 5)])).replace(" ", " " * (1 << 20), 17)
+        text = "\n".join([json.dumps(head, separators=(",", ":")), long,
+                          json.dumps(event(1, [(11, 21)])), ""])
+        peer = FakePeer(self, text.encode(), content_type="application/x-ndjson")
+        second = self.recovered(peer.url)
+        metrics = second.metrics()
+        self.assertEqual(metrics.total("kvr_indexer_peer_events_rejected_total",
+                                       reason="too_large"), 1)
+        self.assertEqual(self.dumps(second, "recovered"), 1)
+        engine = self.engine(replay=True)
+        engine.send(stored([11], None, A))
+        self.follow(second, engine)
+        settle(second.watermark, 0)
+        starts = [int.from_bytes(frames[-1], "big") for frames in engine.requests]
+        self.assertIn(0, starts)  # and not from a watermark of the peer's
+
     def test_row_99_quarantine_is_in_no_answer(self):
         first = self.filled(self.engine())
         second = self.recovered(url(first))
@@ -273,10 +329,26 @@ class Peers(unittest.TestCase):
         self.assertEqual(answer.status, 404)
 
     def test_row_101_self(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        indexer = self.ready(self.indexer("--port", port, "--peers", f"http://localhost:{port}"))
+        started = queue.Queue()
+
+        class Forward(http.server.BaseHTTPRequestHandler):
+            """Another address of the indexer."""
+
+            def do_GET(self):  # pylint: disable=invalid-name
+                answer = started.get(timeout=DEADLINE).client.get(self.path)
+                self.send_response(answer.status)
+                for name, value in answer.headers.items():
+                    if name.lower() != "transfer-encoding":
+                        self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(answer.body)
+
+            def log_message(self, *_):  # pylint: disable=arguments-differ
+                pass
+
+        indexer = self.indexer("--peers", serve(self, Forward))
+        started.put(indexer)
+        self.ready(indexer)
         self.assertEqual((self.dumps(indexer, "self"), self.dumps(indexer, "failed")), (1, 0))
 
     def test_row_102_the_list_of_peers(self):
