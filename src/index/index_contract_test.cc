@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "index/index_script.h"
-#include "index/naive_index.h"
 #include "index/run_arena.h"
 #include "support/alloc_counter.h"
+#include "support/index_script.h"
+#include "support/naive_index.h"
 
 namespace kvr::index {
 namespace {

@@ -11,9 +11,9 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
-#include "index/index_script.h"
-#include "index/naive_index.h"
 #include "index/run_arena.h"
+#include "support/index_script.h"
+#include "support/naive_index.h"
 
 namespace kvr::index {
 namespace {

@@ -1,4 +1,4 @@
-#include "index/naive_index.h"
+#include "support/naive_index.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "index/index_script.h"
+#include "support/index_script.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "index/naive_index.h"
+#include "support/naive_index.h"
 
 namespace kvr::index::script {
 namespace {
