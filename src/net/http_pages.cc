@@ -11,39 +11,52 @@
 namespace kvr::net {
 namespace {
 
-// Shared by the handler and the page's thread. What the latter writes is read only after it was
-// posted back; `made` and `done` are the handler's thread's.
+// Shared by the task and the other thread. What the latter writes is read only after it was posted
+// back; `finished` and `done` are the task's thread's.
+struct AsideJob {
+  std::function<void()> work;
+  std::exception_ptr error;
+  bool finished = false;
+  Signal done;
+};
+
+// Shared likewise, since a cancelled handler does not wait for its page.
 struct PageJob {
+  HttpServer::Page make;
   HttpRequest request;
   HttpResponse response;
-  std::exception_ptr error;
-  bool made = false;
-  Signal done;
 };
 
 }  // namespace
 
-Task<void> AnswerPage(IoRuntime& io, IoRuntime& pages, const HttpServer::Page& make,
-                      HttpExchange& exchange) {
+Task<void> RunAside(IoRuntime& io, IoRuntime& aside, std::function<void()> work) {
   const auto executor = co_await boost::asio::this_coro::executor;
   const std::size_t thread = io.impl().IndexOf(executor);
-  const auto job = std::make_shared<PageJob>();
-  job->request = std::move(exchange.request());
-  pages.Post(0, [job, make, &io, thread] {
+  const auto job = std::make_shared<AsideJob>();
+  job->work = std::move(work);
+  aside.Post(0, [job, &io, thread] {
     try {
-      job->response = make(job->request);
+      job->work();
     } catch (...) {
       job->error = std::current_exception();
     }
     io.Post(thread, [job] {
-      job->made = true;
+      job->finished = true;
       job->done.Notify();
     });
   });
-  while (!job->made) {
+  while (!job->finished) {
     co_await job->done.Wait();
   }
   if (job->error) std::rethrow_exception(job->error);
+}
+
+Task<void> AnswerPage(HttpServer& server, const HttpServer::Page& make, HttpExchange& exchange) {
+  const auto job = std::make_shared<PageJob>();
+  job->make = make;
+  job->request = std::move(exchange.request());
+  std::function<void()> work = [job] { job->response = job->make(job->request); };
+  co_await server.Aside(std::move(work));
   const auto sent = co_await exchange.Respond(std::move(job->response));
   static_cast<void>(sent);  // a client that is gone is nobody's error
 }

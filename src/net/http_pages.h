@@ -1,5 +1,7 @@
-// Answers that are made on another thread than the one that sends them. For this module only.
+// Work of handlers that is done on another thread than their own. For this module only.
 #pragma once
+
+#include <functional>
 
 #include "net/http_server.h"
 #include "net/io_runtime.h"
@@ -7,10 +9,12 @@
 
 namespace kvr::net {
 
-// Makes the page on thread 0 of `pages` and sends it from the exchange's own, a thread of `io`.
-// Takes the request out of the exchange. Should the handler be cancelled meanwhile, the page is
-// made to its end and dropped; until then `io` must live.
-Task<void> AnswerPage(IoRuntime& io, IoRuntime& pages, const HttpServer::Page& make,
-                      HttpExchange& exchange);
+// From a task of `io`: runs `work` on thread 0 of `aside` and goes on on the task's own thread;
+// throws what `work` threw. Should the task be cancelled meanwhile, `work` is done to its end;
+// until then `io` must live.
+Task<void> RunAside(IoRuntime& io, IoRuntime& aside, std::function<void()> work);
+
+// Makes the page aside and sends it. Takes the request out of the exchange.
+Task<void> AnswerPage(HttpServer& server, const HttpServer::Page& make, HttpExchange& exchange);
 
 }  // namespace kvr::net

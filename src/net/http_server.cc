@@ -56,12 +56,17 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   // False when something is left at `deadline`.
   bool AwaitIdle(std::chrono::steady_clock::time_point deadline) KVR_EXCLUDES(mutex);
 
+  IoRuntime& AsideThread() KVR_EXCLUDES(mutex);
+  IoRuntime* aside_if_any() KVR_EXCLUDES(mutex) {
+    const Lock lock(mutex);
+    return aside.get();
+  }
+
   IoThread& Thread(std::size_t i) { return *runtime.impl().threads[i]; }
 
   IoRuntime& runtime;
   metrics::Registry& registry;
   const std::shared_ptr<ServerCore> core;
-  std::unique_ptr<IoRuntime> pages;         // one thread, when there is a page
   std::unique_ptr<tcp::acceptor> acceptor;  // the accept thread's, once started
   std::uint16_t port = 0;
   std::vector<std::unordered_set<HttpConnection*>> live;  // by thread, each its thread's only
@@ -72,6 +77,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   std::size_t connections KVR_GUARDED_BY(mutex) = 0;
   std::size_t turned_away KVR_GUARDED_BY(mutex) = 0;
   bool stopped KVR_GUARDED_BY(mutex) = false;
+  std::unique_ptr<IoRuntime> aside KVR_GUARDED_BY(mutex);  // one thread, from its first use on
 };
 
 // Counts something that Stop waits for, from the decision to start it to its end, also when the
@@ -202,6 +208,13 @@ void HttpServer::Impl::PostToConnections(void (HttpConnection::*action)()) {
   }
 }
 
+IoRuntime& HttpServer::Impl::AsideThread() {
+  const Lock lock(mutex);
+  if (!aside)
+    aside = std::make_unique<IoRuntime>(IoRuntime::Options{1, core->options.name + "-aside"});
+  return *aside;
+}
+
 bool HttpServer::Impl::AwaitIdle(std::chrono::steady_clock::time_point deadline) {
   const Lock lock(mutex);
   while (visits > 0) {
@@ -238,14 +251,13 @@ void HttpServer::Route(std::string method, std::string path, HttpHandler handler
 }
 
 void HttpServer::RoutePage(std::string path, Page make) {
-  if (!impl_->pages) {
-    const IoRuntime::Options options{1, impl_->core->options.name + "-pages"};
-    impl_->pages = std::make_unique<IoRuntime>(options);
-  }
-  Route("GET", std::move(path),
-        [impl = impl_.get(), make = std::move(make)](HttpExchange& exchange) {
-          return AnswerPage(impl->runtime, *impl->pages, make, exchange);
-        });
+  Route("GET", std::move(path), [this, make = std::move(make)](HttpExchange& exchange) {
+    return AnswerPage(*this, make, exchange);
+  });
+}
+
+Task<void> HttpServer::Aside(std::function<void()> work) {
+  return RunAside(impl_->runtime, impl_->AsideThread(), std::move(work));
 }
 
 void HttpServer::SetErrorWriter(ErrorWriter writer) {
@@ -288,7 +300,7 @@ void HttpServer::Stop(Millis grace) {
     impl_->PostToConnections(&HttpConnection::Cancel);
     impl_->AwaitIdle(std::chrono::steady_clock::time_point::max());
   }
-  if (impl_->pages) impl_->pages->Stop();
+  if (IoRuntime* const aside = impl_->aside_if_any()) aside->Stop();
 }
 
 }  // namespace kvr::net

@@ -95,9 +95,16 @@ class HttpServer {
   void Route(std::string method, std::string path, HttpHandler handler,
              std::size_t body_bytes_max = 0);
 
-  // A GET whose answer takes long to make, such as one that visits every rank. `make` runs on a
-  // thread of the server's own, one page at a time, and holds up no other request. Pages wait for
-  // it in turn, at most one a connection.
+  // For a handler that has something to do which takes long: runs `work` on a thread that the
+  // server has beside the I/O threads, and then goes on with the handler on its own. Holds up no
+  // other request but those that wait for the same thread, in turn, at most one a connection.
+  // Throws what `work` threw. A handler that is cancelled does not wait for its `work`, which
+  // therefore shares what it uses with the handler and borrows nothing; Stop waits for the one that
+  // is under way.
+  Task<void> Aside(std::function<void()> work);
+
+  // A GET whose answer takes long to make, such as one that visits every rank: `make` runs as
+  // above.
   using Page = std::function<HttpResponse(const HttpRequest&)>;
   void RoutePage(std::string path, Page make);
 

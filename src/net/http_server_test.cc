@@ -507,6 +507,47 @@ TEST_F(HttpServerTest, APageHoldsUpNobody) {
   server_.reset();  // before what its pages use
 }
 
+TEST_F(HttpServerTest, WorkAsideHoldsUpNobodyAndOutlivesItsHandler) {
+  std::atomic<int> entered = 0;
+  std::atomic<bool> go = false;
+  Add("POST", "/slow", [&](HttpExchange& exchange) -> Task<void> {
+    const auto answer = std::make_shared<HttpResponse>();
+    const std::thread::id mine = std::this_thread::get_id();
+    for (int i = 0; i < 3; ++i) {
+      std::function<void()> work = [answer, mine, &entered, &go] {
+        EXPECT_NE(std::this_thread::get_id(), mine);
+        ++entered;
+        go.wait(false);
+        answer->body += 'x';
+      };
+      co_await server_->Aside(std::move(work));
+      EXPECT_EQ(std::this_thread::get_id(), mine);
+    }
+    (void)co_await exchange.Respond(std::move(*answer));
+  });
+  Add("GET", "/throws", [&](HttpExchange&) -> Task<void> {
+    std::function<void()> work = [] { throw std::runtime_error("bad"); };
+    co_await server_->Aside(std::move(work));
+  });
+  StartServer();
+  RawClient leaves(server_->port());
+  leaves.Send("POST /slow HTTP/1.1\r\nContent-Length: 0\r\n\r\n");
+  ASSERT_TRUE(Eventually([&] { return entered == 1; }));
+  RawClient waits(server_->port());
+  waits.Send("POST /slow HTTP/1.1\r\nContent-Length: 0\r\n\r\n");
+  ASSERT_TRUE(Eventually([&] { return Metric("kvr_net_http_connections") == 2; }));
+  leaves.Close();
+  ASSERT_TRUE(Eventually([&] { return Metric("kvr_net_http_connections") == 1; }));
+  EXPECT_THAT(Ask("GET /health HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_EQ(entered, 1);
+  go = true;
+  go.notify_all();
+  EXPECT_THAT(waits.ReadAnswer(), EndsWith("\r\n\r\nxxx"));
+  EXPECT_EQ(entered, 4);  // the handler that was cancelled did not go on
+  EXPECT_THAT(Ask("GET /throws HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 500 "));
+  server_.reset();  // before what its handlers use
+}
+
 // A page under way is made to its end; its client is cut off at once.
 TEST_F(HttpServerTest, StopWaitsForThePageThatIsMade) {
   std::atomic<bool> entered = false;

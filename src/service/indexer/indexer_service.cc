@@ -79,10 +79,10 @@ struct IndexerService::Impl {
 
   // --- requests ---------------------------------------------------------------------------------
 
-  Result<HttpResponse> Register(const net::HttpRequest& request, AccessRecord& record) {
+  Result<HttpResponse> Register(const net::HttpRequest& request, std::string& model) {
     KVR_TRY_VOID(RequireJson(request));
     KVR_TRY(RegisterBody body, ReadRegisterBody(request.body));
-    record.model = body.partition.model_name;
+    model = body.partition.model_name;
     KVR_TRY(const auto warnings, Warnings(body.notes));
     const Rank rank = body.rank;
     KVR_TRY(const bool is_new,
@@ -96,20 +96,20 @@ struct IndexerService::Impl {
     return StatusAnswer(is_new ? 201 : 200, is_new ? "ok" : "unchanged", warnings);
   }
 
-  Result<HttpResponse> Unregister(const net::HttpRequest& request, AccessRecord& record) {
+  Result<HttpResponse> Unregister(const net::HttpRequest& request, std::string& model) {
     KVR_TRY_VOID(RequireJson(request));
     KVR_TRY(const UnregisterBody body, ReadUnregisterBody(request.body));
-    record.model = body.model_name;
+    model = body.model_name;
     KVR_TRY(const auto warnings, Warnings(body.notes));
     KVR_TRY_VOID(
         sources.Unregister(body.worker, body.model_name, body.routing_group, body.dp_rank));
     return StatusAnswer(200, "ok", warnings);
   }
 
-  Result<HttpResponse> Query(const net::HttpRequest& request, AccessRecord& record) {
+  Result<HttpResponse> Query(const net::HttpRequest& request, std::string& model) {
     KVR_TRY(const BodyForm form, BodyFormOf(request));
     KVR_TRY(const QueryBody body, ReadQueryBody(request.body, form));
-    record.model = body.partition.model_name;
+    model = body.partition.model_name;
     KVR_TRY(const auto warnings, Warnings(body.notes));
     KVR_TRY(const auto index, sources.FindIndex(body.partition));
 
@@ -123,10 +123,10 @@ struct IndexerService::Impl {
     return Answer(*index, blocks, body.include_zero, start, warnings);
   }
 
-  Result<HttpResponse> QueryByHash(const net::HttpRequest& request, AccessRecord& record) {
+  Result<HttpResponse> QueryByHash(const net::HttpRequest& request, std::string& model) {
     KVR_TRY(const BodyForm form, BodyFormOf(request));
     KVR_TRY(const QueryByHashBody body, ReadQueryByHashBody(request.body, form));
-    record.model = body.partition.model_name;
+    model = body.partition.model_name;
     KVR_TRY(const auto warnings, Warnings(body.notes));
     KVR_TRY(const auto index, sources.FindIndex(body.partition));
     return Answer(*index, body.blocks, body.include_zero, clock.Now(), warnings);
@@ -205,11 +205,18 @@ struct IndexerService::Impl {
         sources.catalog().snapshot());
   }
 
-  Task<void> Dump(HttpExchange& exchange) {
+  // A dump under way, shared by the handler and the work it leaves to the thread aside.
+  struct DumpJob {
+    std::unique_ptr<DumpWriter> writer;
+    std::string piece;
+    bool more = true;
+  };
+
+  Task<void> Dump(net::HttpServer& server, HttpExchange& exchange) {
     AccessRecord record(parts.access_log, options.trace_id_header, exchange.request(), "/dump",
                         clock);
     bool lines = false;
-    const auto dump = StartDump(exchange.request(), lines);
+    auto dump = StartDump(exchange.request(), lines);
     if (!dump) {
       HttpResponse refusal = net::JsonError(dump.error());
       record.status = refusal.status;
@@ -220,9 +227,16 @@ struct IndexerService::Impl {
     headers.Set("Content-Type", lines ? "application/x-ndjson" : "application/json");
     headers.Set(kInstanceHeader, options.instance_name);
     if (!co_await exchange.BeginStream(200, headers)) co_return;
-    std::string piece;
-    while ((*dump)->Next(kDumpPieceBytes, piece)) {
-      if (!co_await exchange.Write(piece)) co_return;
+    const auto job = std::make_shared<DumpJob>();
+    job->writer = *std::move(dump);
+    while (true) {
+      // The first piece of a partition waits until all its blocks are copied.
+      std::function<void()> next = [job] {
+        job->more = job->writer->Next(kDumpPieceBytes, job->piece);
+      };
+      co_await server.Aside(std::move(next));
+      if (!job->more) break;
+      if (!co_await exchange.Write(job->piece)) co_return;
     }
     if (co_await exchange.EndStream()) record.status = 200;
   }
@@ -273,7 +287,25 @@ struct IndexerService::Impl {
 
 namespace {
 
-using PlainAnswer = std::function<Result<HttpResponse>(const net::HttpRequest&, AccessRecord&)>;
+// Fills in the model for the access log.
+using PlainAnswer =
+    std::function<Result<HttpResponse>(const net::HttpRequest&, std::string& model)>;
+
+// kAside: takes long with many ranks or blocks, or waits for a file.
+enum class Where : std::uint8_t { kAtOnce, kAside };
+
+// A request and its answer, shared by the handler and the work it leaves to the thread aside.
+struct PlainJob {
+  void Make(const PlainAnswer& make) {
+    const auto checked = CheckQuery(request);
+    auto made = checked ? make(request, model) : tl::make_unexpected(checked.error());
+    answer = made ? *std::move(made) : net::JsonError(made.error());
+  }
+
+  net::HttpRequest request;
+  std::string model;
+  HttpResponse answer;
+};
 
 }  // namespace
 
@@ -287,51 +319,59 @@ void IndexerService::Mount(net::HttpServer& server) {
   Impl* const impl = impl_.get();
   const std::size_t query_max = impl->options.query_bytes_max;
   const std::size_t body_max = impl->options.body_bytes_max;
-  // A handler that answers at once.
-  const auto route = [&](const char* method, const char* path, PlainAnswer answer,
+  const auto route = [&](const char* method, const char* path, Where where, PlainAnswer answer,
                          std::size_t bytes_max) {
-    auto handler = [impl, path, answer = std::move(answer)](HttpExchange& exchange) -> Task<void> {
-      const net::HttpRequest& request = exchange.request();
-      AccessRecord record(impl->parts.access_log, impl->options.trace_id_header, request, path,
+    auto handler = [impl, path, where, answer = std::move(answer),
+                    &server](HttpExchange& exchange) -> Task<void> {
+      const auto job = std::make_shared<PlainJob>();
+      job->request = std::move(exchange.request());
+      AccessRecord record(impl->parts.access_log, impl->options.trace_id_header, job->request, path,
                           impl->clock);
-      const auto checked = CheckQuery(request);
-      auto answered = checked ? answer(request, record) : tl::make_unexpected(checked.error());
-      HttpResponse response = answered ? *std::move(answered) : net::JsonError(answered.error());
-      const int status = response.status;
-      if (co_await exchange.Respond(std::move(response))) record.status = status;
+      if (where == Where::kAside) {
+        std::function<void()> make = [job, &answer] { job->Make(answer); };
+        co_await server.Aside(std::move(make));
+      } else {
+        job->Make(answer);
+      }
+      record.model = job->model;
+      const int status = job->answer.status;
+      if (co_await exchange.Respond(std::move(job->answer))) record.status = status;
     };
     server.Route(method, path, std::move(handler), bytes_max);
   };
-  const auto post = [&](const char* path, PlainAnswer answer, std::size_t bytes_max) {
-    route("POST", path, std::move(answer), bytes_max);
+  const auto post = [&](const char* path, Where where, PlainAnswer answer, std::size_t bytes_max) {
+    route("POST", path, where, std::move(answer), bytes_max);
   };
-  const auto get = [&](const char* path, PlainAnswer answer) {
-    route("GET", path, std::move(answer), 0);
+  const auto get = [&](const char* path, Where where, PlainAnswer answer) {
+    route("GET", path, where, std::move(answer), 0);
   };
   using R = const net::HttpRequest&;
-  using A = AccessRecord&;
+  using M = std::string&;
+  constexpr Where kAtOnce = Where::kAtOnce;
+  constexpr Where kAside = Where::kAside;
   post(
-      "/register", [impl](R r, A a) { return impl->Register(r, a); }, body_max);
+      "/register", kAside, [impl](R r, M m) { return impl->Register(r, m); }, body_max);
   post(
-      "/unregister", [impl](R r, A a) { return impl->Unregister(r, a); }, body_max);
+      "/unregister", kAside, [impl](R r, M m) { return impl->Unregister(r, m); }, body_max);
   post(
-      "/query", [impl](R r, A a) { return impl->Query(r, a); }, query_max);
+      "/query", kAtOnce, [impl](R r, M m) { return impl->Query(r, m); }, query_max);
   post(
-      "/query_by_hash", [impl](R r, A a) { return impl->QueryByHash(r, a); }, body_max);
+      "/query_by_hash", kAtOnce, [impl](R r, M m) { return impl->QueryByHash(r, m); }, body_max);
   post(
-      "/register_peer", [impl](R r, A) { return impl->RegisterPeer(r); }, body_max);
+      "/register_peer", kAtOnce, [impl](R r, M) { return impl->RegisterPeer(r); }, body_max);
   post(
-      "/deregister_peer", [impl](R r, A) { return impl->DeregisterPeer(r); }, body_max);
+      "/deregister_peer", kAtOnce, [impl](R r, M) { return impl->DeregisterPeer(r); }, body_max);
   post(
-      "/reopen_logs", [impl](R, A) { return impl->ReopenLogs(); }, body_max);
-  get("/peers", [impl](R, A) { return impl->Peers(); });
-  get("/workers", [impl](R r, A) { return impl->Workers(r); });
-  get("/workers/{id}/rejected",
-      [impl](R r, A) { return RejectedPage(impl->sources.catalog(), r); });
-  get("/ready", [impl](R, A) { return impl->Ready(); });
-  get("/metrics", [impl](R, A) { return impl->Metrics(); });
-  get("/health", [](R, A) { return HttpResponse(); });
-  server.Route("GET", "/dump", [impl](HttpExchange& exchange) { return impl->Dump(exchange); });
+      "/reopen_logs", kAside, [impl](R, M) { return impl->ReopenLogs(); }, body_max);
+  get("/peers", kAtOnce, [impl](R, M) { return impl->Peers(); });
+  get("/workers", kAside, [impl](R r, M) { return impl->Workers(r); });
+  get("/workers/{id}/rejected", kAside,
+      [impl](R r, M) { return RejectedPage(impl->sources.catalog(), r); });
+  get("/ready", kAtOnce, [impl](R, M) { return impl->Ready(); });
+  get("/metrics", kAside, [impl](R, M) { return impl->Metrics(); });
+  get("/health", kAtOnce, [](R, M) { return HttpResponse(); });
+  server.Route("GET", "/dump",
+               [impl, &server](HttpExchange& exchange) { return impl->Dump(server, exchange); });
 }
 
 }  // namespace kvr::service

@@ -15,7 +15,9 @@
 
 namespace kvr::service {
 
-// Translates between HTTP and SourceRegistry; every I/O thread may run its handlers.
+// Translates between HTTP and SourceRegistry; every I/O thread may run its handlers. What takes
+// long with many ranks or blocks runs on the server's thread aside, in turn: queries and /health
+// wait for no dump, page or registration.
 //
 // * POST /register: follow one (instance, dp_rank); 201, 200 unchanged, 400, 409, 422
 // * POST /unregister: stop following; 200, 404

@@ -49,7 +49,7 @@ SourceRegistry::SourceRegistry(fleet::Catalog& catalog, index::IndexSet& indexes
 
 Result<bool> SourceRegistry::Register(const Request& request) {
   KVR_TRY_VOID(CheckEndpoints(request.source));
-  const Lock lock(mutex_);
+  const Lock change(changes_);
   auto added = catalog_.AddRank(SpecOf(request));
   if (!added && request.replace) {
     const auto snapshot = catalog_.snapshot();
@@ -64,36 +64,33 @@ Result<bool> SourceRegistry::Register(const Request& request) {
   }
   if (!added) return tl::make_unexpected(std::move(added).error());
   if (!*added) return false;
-  Result<void> followed;
-  if (!holding_) {
-    followed = Follow({request, clock_.Now()});
-  } else if (const auto index = IndexFor(request); index) {
-    held_.insert_or_assign(request.rank, Held{request, clock_.Now()});
-    catalog_.snapshot()
-        ->Find(request.rank)
-        ->health->SetStatus({RankState::kWarming, StateReason::kConnecting},
-                            "peers are asked first", clock_.Now());
-  } else {
-    followed = tl::make_unexpected(index.error());
-  }
-  if (!followed) {
+  if (auto entered = Enter(request); !entered) {
     catalog_.RemoveRank(request.rank);
     NoteIfEmpty(request.partition);
-    return tl::make_unexpected(std::move(followed).error());
+    return tl::make_unexpected(std::move(entered).error());
   }
-  empty_since_.erase(request.partition);
-  empty_partitions_.store(empty_since_.size(), std::memory_order_relaxed);
   return true;
 }
 
+Result<void> SourceRegistry::Enter(const Request& request) {
+  if (!holding_) return Follow({request, clock_.Now()});
+  KVR_TRY_VOID(IndexFor(request));
+  held_.insert_or_assign(request.rank, Held{request, clock_.Now()});
+  catalog_.snapshot()
+      ->Find(request.rank)
+      ->health->SetStatus({RankState::kWarming, StateReason::kConnecting}, "peers are asked first",
+                          clock_.Now());
+  return {};
+}
+
 void SourceRegistry::Hold() {
-  const Lock lock(mutex_);
+  const Lock change(changes_);
   holding_ = true;
 }
 
 void SourceRegistry::Release() {
   while (true) {  // a lock a rank: adopting its blocks may take long
-    const Lock lock(mutex_);
+    const Lock change(changes_);
     holding_ = false;
     if (held_.empty()) return;
     const Held held = std::move(held_.begin()->second);
@@ -109,7 +106,7 @@ void SourceRegistry::Release() {
 }
 
 Result<std::size_t> SourceRegistry::Recover(RecoveredPartition partition) {
-  const Lock lock(mutex_);
+  const Lock change(changes_);
   const auto snapshot = catalog_.snapshot();
   const auto index = indexes_.Find(partition.partition);
   if (index && !snapshot->In(partition.partition).empty() &&
@@ -123,13 +120,15 @@ Result<std::size_t> SourceRegistry::Recover(RecoveredPartition partition) {
     followed += begun ? 1 : 0;
     entry = begun ? partition.ranks.erase(entry) : std::next(entry);
   }
+  const Lock lock(mutex_);
   KVR_TRY_VOID(quarantine_.Add(std::move(partition), clock_.Now()));
   return followed;
 }
 
 std::size_t SourceRegistry::DropUnclaimed() {
-  const Lock lock(mutex_);
+  const Lock change(changes_);
   if (!held_.empty()) return 0;
+  const Lock lock(mutex_);
   const std::size_t dropped = quarantine_.DropExpired(clock_.Now());
   expired_ranks_ += dropped;
   return dropped;
@@ -142,18 +141,29 @@ SourceRegistry::RecoveryStats SourceRegistry::recovery_stats() const {
 
 std::optional<ingest::SourceSpec::Recovered> SourceRegistry::Adopt(Rank rank, Nanos registered,
                                                                    index::PartitionIndex& index) {
-  const auto recovered = quarantine_.Take(rank, index.partition, index.block_size, registered);
+  std::optional<RecoveredRank> recovered;
+  {
+    const Lock lock(mutex_);
+    recovered = quarantine_.Take(rank, index.partition, index.block_size, registered);
+  }
   if (!recovered) return std::nullopt;
   const auto slot = index.index->AddRank(rank);
   if (!slot) return std::nullopt;  // which the ingest will say, too
   ApplyRecovered(*recovered, rank, *index.index, *slot);
+  const Lock lock(mutex_);
   ++adopted_ranks_;
   return ingest::SourceSpec::Recovered{recovered->watermark};
 }
 
 Result<std::shared_ptr<index::PartitionIndex>> SourceRegistry::IndexFor(const Request& request) {
+  bool was_empty = false;
+  {
+    const Lock lock(mutex_);
+    was_empty = empty_since_.erase(request.partition) > 0;
+    empty_partitions_.store(empty_since_.size(), std::memory_order_relaxed);
+  }
   auto index = indexes_.GetOrCreate(request.partition, request.block_size);
-  if (!index && empty_since_.contains(request.partition)) {
+  if (!index && was_empty) {
     // The partition's workers are gone, so nothing speaks for the old block size any more.
     indexes_.Remove(request.partition);
     index = indexes_.GetOrCreate(request.partition, request.block_size);
@@ -185,6 +195,7 @@ void SourceRegistry::Drop(Rank rank) {
 
 void SourceRegistry::NoteIfEmpty(const Partition& partition) {
   if (!catalog_.snapshot()->In(partition).empty() || indexes_.Find(partition) == nullptr) return;
+  const Lock lock(mutex_);
   empty_since_.emplace(partition, clock_.Now());
   empty_partitions_.store(empty_since_.size(), std::memory_order_relaxed);
 }
@@ -192,7 +203,7 @@ void SourceRegistry::NoteIfEmpty(const Partition& partition) {
 Result<void> SourceRegistry::Unregister(WorkerId worker, std::string_view model_name,
                                         std::optional<std::string_view> routing_group,
                                         std::optional<std::uint32_t> dp_rank) {
-  const Lock lock(mutex_);
+  const Lock change(changes_);
   const auto snapshot = catalog_.snapshot();
   const fleet::Worker* const found = snapshot->Find(worker);
   if (found == nullptr) {
