@@ -16,28 +16,50 @@ namespace {
 using SourceRequest = service::SourceRegistry::Request;
 
 void BindInitialSources(IndexerConfig& config, config::OptionTable& table) {
-  table.Bind(
-      "", "workers", &config.workers,
-      "Event sources to follow from the start: id[:dp_rank]=zmq_endpoint, separated by commas; "
-      "needs --block-size");
   table
-      .Bind("", "block_size", &config.block_size,
+      .Bind("initial", "workers", &config.workers,
+            "Event sources to follow from the start: id[:dp_rank]=zmq_endpoint, separated by "
+            "commas; needs --block-size")
+      .Flag("--workers")
+      .Was("workers");
+  table
+      .Bind("initial", "block_size", &config.block_size,
             "Block size of --workers; 0: there are no --workers")
-      .Unit("tokens");
-  table.Bind("", "model_name", &config.partition.model_name, "Model of --workers");
-  table.Bind("", "routing_group", &config.partition.routing_group, "Routing group of --workers");
+      .Unit("tokens")
+      .Flag("--block-size")
+      .Was("block_size");
+  table.Bind("initial", "model_name", &config.partition.model_name, "Model of --workers")
+      .Flag("--model-name")
+      .Was("model_name");
+  table
+      .Bind("initial", "routing_group", &config.partition.routing_group,
+            "Routing group of --workers")
+      .Flag("--routing-group")
+      .Was("routing_group");
 }
 
 void BindService(IndexerConfig& config, config::OptionTable& table) {
   service::IndexerService::Options& service = config.service;
-  table.Bind("", "min_initial_workers", &service.min_initial_workers,
-             "GET /ready says no before so many workers are registered");
-  table.Bind("", "ready_requires_exact", &service.ready_requires_exact,
-             "GET /ready says no while no rank is exact");
-  table.Bind("", "strict", &service.strict,
-             "Unknown fields in a request are an error instead of a warning");
-  table.Bind("", "repeat_is_conflict", &service.repeat_is_conflict,
-             "Answer an identical registration with 409, as the reference does");
+  table
+      .Bind("indexer", "min_initial_workers", &service.min_initial_workers,
+            "GET /ready says no before so many workers are registered")
+      .Flag("--min-initial-workers")
+      .Was("min_initial_workers");
+  table
+      .Bind("indexer", "ready_requires_exact", &service.ready_requires_exact,
+            "GET /ready says no while no rank is exact")
+      .Flag("--ready-requires-exact")
+      .Was("ready_requires_exact");
+  table
+      .Bind("indexer", "strict", &service.strict,
+            "Unknown fields in a request are an error instead of a warning")
+      .Flag("--strict")
+      .Was("strict");
+  table
+      .Bind("indexer", "repeat_is_conflict", &service.repeat_is_conflict,
+            "Answer an identical registration with 409, as the reference does")
+      .Flag("--repeat-is-conflict")
+      .Was("repeat_is_conflict");
   table
       .Bind("server", "query_bytes_max", &service.query_bytes_max,
             "Longest body of /query; beyond: 413", std::size_t{1})
@@ -54,8 +76,11 @@ void BindService(IndexerConfig& config, config::OptionTable& table) {
 
 void BindPeers(IndexerConfig& config, config::OptionTable& table) {
   service::PeerRecovery::Options& recovery = config.recovery;
-  table.Bind("", "peers", &recovery.peers,
-             "Base URLs of other indexers, separated by commas, to fetch what they know at start");
+  table
+      .Bind("recovery", "peers", &recovery.peers,
+            "Base URLs of other indexers, separated by commas, to fetch what they know at start")
+      .Flag("--peers")
+      .Was("peers");
   table
       .Bind("recovery", "grace_ms", &config.registry.quarantine.grace,
             "How long blocks that peers knew wait for their worker's registration")
@@ -87,12 +112,21 @@ void BindPeers(IndexerConfig& config, config::OptionTable& table) {
 }
 
 void BindAccessLog(IndexerConfig& config, config::OptionTable& table) {
-  table.Bind("", "access_log", &config.access_log.path,
-             "File that gets a JSON line for each request; empty: none");
-  table.Bind("", "access_log_local_time", &config.access_log.local_time,
-             "Time stamps of the access log in local time");
-  table.Bind("", "trace_id_header", &config.service.trace_id_header,
-             "Request header whose value goes into the access log");
+  table
+      .Bind("access_log", "path", &config.access_log.path,
+            "File that gets a JSON line for each request; empty: none")
+      .Flag("--access-log")
+      .Was("access_log");
+  table
+      .Bind("access_log", "local_time", &config.access_log.local_time,
+            "Time stamps of the access log in local time")
+      .Flag("--access-log-local-time")
+      .Was("access_log_local_time");
+  table
+      .Bind("access_log", "trace_id_header", &config.service.trace_id_header,
+            "Request header whose value goes into the access log")
+      .Flag("--trace-id-header")
+      .Was("trace_id_header");
 }
 
 Result<SourceRequest> ReadSource(std::string_view text, const IndexerConfig& config) {
@@ -135,9 +169,9 @@ Result<void> IndexerConfig::Finish() {
   }
   recovery.peers = std::move(urls);
   if (!service::IsHeaderName(service.trace_id_header)) {
-    return Fail(
-        ErrorCode::kInvalidArgument,
-        fmt::format("trace_id_header `{}` is no name of a header", service.trace_id_header));
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("access_log.trace_id_header `{}` is no name of a header",
+                            service.trace_id_header));
   }
   service.instance_name = service::MakeInstanceName();
   KVR_TRY_VOID(recovery.Validate());

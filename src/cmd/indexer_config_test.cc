@@ -25,6 +25,22 @@ TEST(IndexerConfig, FormerNamesNameThePresentOnes) {
            Row{"address: h", "f:1: `address` is now `server.address`"},
            Row{"threads: 1", "f:1: `threads` is now `server.io_threads`"},
            Row{"drain: 1", "f:1: `drain` is now `server.drain_ms`"},
+           Row{"workers: [1=tcp://a:1]", "f:1: `workers` is now `initial.workers`"},
+           Row{"block_size: 1", "f:1: `block_size` is now `initial.block_size`"},
+           Row{"model_name: m", "f:1: `model_name` is now `initial.model_name`"},
+           Row{"routing_group: g", "f:1: `routing_group` is now `initial.routing_group`"},
+           Row{"min_initial_workers: 1",
+               "f:1: `min_initial_workers` is now `indexer.min_initial_workers`"},
+           Row{"ready_requires_exact: true",
+               "f:1: `ready_requires_exact` is now `indexer.ready_requires_exact`"},
+           Row{"strict: true", "f:1: `strict` is now `indexer.strict`"},
+           Row{"repeat_is_conflict: true",
+               "f:1: `repeat_is_conflict` is now `indexer.repeat_is_conflict`"},
+           Row{"peers: ['http://a:1']", "f:1: `peers` is now `recovery.peers`"},
+           Row{"access_log: f", "f:1: access_log must be a map of keys and values"},
+           Row{"access_log_local_time: true",
+               "f:1: `access_log_local_time` is now `access_log.local_time`"},
+           Row{"trace_id_header: x", "f:1: `trace_id_header` is now `access_log.trace_id_header`"},
            Row{"log_level: info", "f:1: `log_level` is now `log.level`"},
            Row{"reference_metrics: true",
                "f:1: `reference_metrics` is now `ingest.reference_metrics`"},
@@ -81,7 +97,7 @@ TEST(IndexerConfig, Row188TraceHeader) {
   config.service.trace_id_header = "a b";
   const auto finished = config.Finish();
   ASSERT_FALSE(finished);
-  EXPECT_EQ(finished.error().message, "trace_id_header `a b` is no name of a header");
+  EXPECT_EQ(finished.error().message, "access_log.trace_id_header `a b` is no name of a header");
 }
 
 TEST(IndexerConfig, InitialSourcesThatAreWrong) {

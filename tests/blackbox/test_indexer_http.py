@@ -636,6 +636,32 @@ class Query(IndexerTest):
         self.assertEqual((whole["block_size"], whole["version"]), (4, 1))
         self.assertEqual(self.indexer.client.get("/dump?model_name=other").json, {})
 
+    def test_a_dump_whose_reader_stalls_holds_up_nobody(self):
+        indexer, engine = self.indexer, self.source
+        blocks, message = 200_000, 4_000  # some 10 MB of text, more than the sockets hold
+        for first in range(0, blocks, message):
+            hashes = range(1_000_000 + first, 1_000_000 + first + message)
+            engine.send(stored(hashes, None, range(4 * first, 4 * (first + message))))
+        settle(indexer.watermark, blocks // message, 60)
+        reader = socket.socket()
+        self.addCleanup(reader.close)
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.connect((indexer.client.host, indexer.client.port))
+        reader.sendall(b"GET /dump HTTP/1.0\r\n\r\n")
+        begun = reader.recv(1)
+        done = "kvr_net_http_request_seconds_count"
+        self.assertEqual(indexer.metrics().total(done, route="GET /dump"), 0)
+        self.assertEqual(indexer.client.get("/health").status, 200)
+        self.assertEqual(indexer.client.get("/ready").status, 200)
+        self.assertEqual(indexer.score(A), 4)
+        self.assertEqual(indexer.workers()[1]["instance_id"], 1)
+        self.assertEqual(indexer.register(2, engine.endpoint).status, 201)
+        self.assertEqual(indexer.unregister(2).status, 200)
+        self.assertEqual(len(indexer.dumped()), blocks + 3)
+        self.assertEqual(indexer.metrics().total(done, route="GET /dump"), 1)
+        whole = begun + reader.makefile("rb").read()
+        self.assertEqual(json.loads(whole.split(b"\r\n\r\n", 1)[1]), indexer.dump())
+
 
 class StartAndStop(unittest.TestCase):
     def refused(self, words, *parts, env=None):
@@ -656,7 +682,8 @@ class StartAndStop(unittest.TestCase):
         self.refused(["--workers", "1=http://a:1", "--block-size", 4], "unsupported scheme")
         self.refused(["--workers", "1=tcp://a:1", "--block-size", "x"], "block")
         self.refused(["--min-initial-workers", "-1"], "min")
-        self.refused([], "KVR_MIN_INITIAL_WORKERS", env={"KVR_MIN_INITIAL_WORKERS": "many"})
+        self.refused([], "KVR_INDEXER_MIN_INITIAL_WORKERS",
+                     env={"KVR_INDEXER_MIN_INITIAL_WORKERS": "many"})
         self.refused(["--port", "70000"], "port")
         self.refused(["--drain", "5"], "--drain is now --server-drain-ms")
         self.refused(["--server-connections-max", "0"], "1 to 1000000")
@@ -682,8 +709,8 @@ class StartAndStop(unittest.TestCase):
         self.assertIn(str(indexer.client.port), text)
 
     def test_row_185_unknown_key(self):
-        name = config_file(self, "strict: true\nserver:\n  idle_timeout_ms: 1000\n  idel_timeout_ms: 9\n")
-        self.refused(["--config", name], "idel_timeout_ms", f"{name}:4")
+        name = config_file(self, "indexer:\n  strict: true\nserver:\n  idle_timeout_ms: 1000\n  idel_timeout_ms: 9\n")
+        self.refused(["--config", name], "idel_timeout_ms", f"{name}:5")
 
     def test_row_186_signals_drain(self):
         for number in (signal.SIGTERM, signal.SIGINT):
