@@ -459,7 +459,8 @@ class Recovery(IndexerTest):
 
     def chain(self, count):
         """Tokens of a chain whose block i is event i."""
-        return [(stored([100 + i], 99 + i if i else None, [i] * 4), [i] * 4) for i in range(count)]
+        return [(stored([100 + i], 99 + i if i else None, [i + 1] * 4), [i + 1] * 4)
+                for i in range(count)]
 
     def started(self, engine):
         """The replay that follows every connection is done."""
@@ -473,9 +474,9 @@ class Recovery(IndexerTest):
     def test_report_037_replay_never_lowers_the_cursor(self):
         engine = self.engine(1, replay=True)
         for i in range(5):
-            self.send(engine, stored([11 + i], None, [i] * 4))
+            self.send(engine, stored([11 + i], None, [i + 1] * 4))
         engine.answer = lambda start: [
-            *(engine.framed(i, batch([stored([11 + i], None, [i] * 4)])) for i in range(3)),
+            *(engine.framed(i, batch([stored([11 + i], None, [i + 1] * 4)])) for i in range(3)),
             engine.end()]
         engine.requests.clear()
         engine.publish(900, [stored([30], None, A)])
@@ -538,7 +539,7 @@ class Recovery(IndexerTest):
 
     def test_report_040_replay_dialect(self):
         big = b"\xc1" + bytes(10 << 20)
-        sound = {i: batch([stored([100 + i], None, [i] * 4)]) for i in range(8)}
+        sound = {i: batch([stored([100 + i], None, [i + 1] * 4)]) for i in range(8)}
         cases = {  # what the replay answers; the blocks that must be there, those that may; state
             "seq": (("seq", [(i, sound[i]) for i in range(8)]), range(8), "exact"),
             "topic": (("topic", [(i, sound[i]) for i in range(8)]), range(8), "exact"),
@@ -572,7 +573,7 @@ class Recovery(IndexerTest):
                 engine.publish(7, sound[7])
                 settle(lambda w=worker: self.indexer.watermark(w), 7)
                 for i in {*held, 7}:
-                    self.expect([i] * 4, 4, worker)
+                    self.expect([i + 1] * 4, 4, worker)
         self.assertEqual(self.indexer.dumped(1), [(1, *b[1:]) for b in self.indexer.dumped(2)])
 
     def test_report_041_engine_restart(self):
@@ -631,7 +632,7 @@ class Recovery(IndexerTest):
         engine = self.engine(1)
         keep = self.engine(9)
         self.send(keep, stored([1], None, Z))
-        payloads = [batch([stored([10 * i + k for k in range(10)], None, [i] * 40)])
+        payloads = [batch([stored([10 * i + k for k in range(10)], None, [i + 1] * 40)])
                     for i in range(5000)]
         answers = []
         for i, payload in enumerate(payloads):
@@ -640,7 +641,7 @@ class Recovery(IndexerTest):
                 answers.append(self.indexer.unregister(1).status)
             if i > 2500 and i % 250 == 0:
                 self.assertEqual(self.indexer.dumped(1), [])
-                self.assertEqual(self.indexer.scores([i] * 4), {})
+                self.assertEqual(self.indexer.scores([i + 1] * 4), {})
         self.assertEqual(answers, [200])
         self.assertEqual(self.indexer.dumped(1), [])
         quiet = self.engine(1)
@@ -648,7 +649,7 @@ class Recovery(IndexerTest):
         threads, files = self.indexer.threads(), self.indexer.descriptors()
         for i in range(100):
             self.assertEqual(self.indexer.unregister(1).status, 200)
-            quiet.send(stored([i], None, [i] * 4))
+            quiet.send(stored([i], None, [i + 1] * 4))
             self.assertEqual(self.indexer.register(1, quiet.endpoint).status, 201)
         settle(lambda: self.indexer.listener()["status"], "active")
         quiet.wait_subscriber()
@@ -665,7 +666,7 @@ class Recovery(IndexerTest):
     def test_report_047_dead_engine(self):
         engine = self.engine(1)
         for i in range(100):
-            engine.send(stored([100 + i], None, [i] * 4))
+            engine.send(stored([100 + i], None, [i + 1] * 4))
         self.drain(engine)
         endpoint = engine.endpoint
         engine.close()

@@ -10,7 +10,7 @@ from kvr_testlib import (A, B, C, D, X, CLEARED, FakeEngine, IndexerTest, batch,
 
 def chain(count, first=1000):
     """One-block stores, each on the one before: [(event, tokens)]"""
-    return [(stored([first + i], first + i - 1 if i else None, [i, i, i, i]), [i, i, i, i])
+    return [(stored([first + i], first + i - 1 if i else None, [i + 1] * 4), [i + 1] * 4)
             for i in range(count)]
 
 
@@ -102,7 +102,7 @@ class Sequence(IndexerTest):
         engine = FakeEngine(replay=True, ring=10)
         self.addCleanup(engine.close)
         for i in range(500):
-            engine.publish(i, [stored([1000 + i], None, [i] * 4)], live=False)
+            engine.publish(i, [stored([1000 + i], None, [i + 1] * 4)], live=False)
         engine.worker, engine.rank = 1, 0
         self.indexer.register(1, engine.endpoint, replay=engine.replay)
         engine.wait_subscriber()
@@ -140,7 +140,7 @@ class Sequence(IndexerTest):
         engine, other = self.engine(1), self.engine(1, rank=1)
         self.send(other, stored([11], None, A))
         for i in range(900):
-            engine.publish(i, [stored([1000 + i], None, [i] * 4)])
+            engine.publish(i, [stored([1000 + i], None, [i + 1] * 4)])
         self.drain(engine)
         engine.publish(0, [stored([11], None, A)])
         self.drain(engine)
@@ -355,7 +355,7 @@ class Events(IndexerTest):
                     stored([1], "p", A), stored([1], None, A, block_size=-1), ["BlockStored"],
                     {"type": 5}, {1: 2}, stored([1], None, [2**32, 1, 1, 1])):
             with self.subTest(bad=bad):
-                events = [stored([1000 + i], None, [i] * 4) for i in range(99)]
+                events = [stored([1000 + i], None, [i + 1] * 4) for i in range(99)]
                 self.send(self.source, *events[:50], bad, *events[50:])
                 self.assertEqual(len(self.indexer.dumped()), 99)
                 self.send(self.source, CLEARED)
@@ -364,8 +364,8 @@ class Events(IndexerTest):
     def test_row_94_no_medium(self):
         for i, medium in enumerate(({}, {"medium": None}, {"medium": ""}, {"medium": "GPU"},
                                     {"medium": "DEVICE"})):
-            self.send(self.source, stored([11 + i], None, [i] * 4, **medium))
-            self.assertEqual(self.indexer.tiers([i] * 4), (4, 4, 4))
+            self.send(self.source, stored([11 + i], None, [i + 1] * 4, **medium))
+            self.assertEqual(self.indexer.tiers([i + 1] * 4), (4, 4, 4))
         self.assertEqual({block[2] for block in self.indexer.dumped()}, {"device"})
 
     def test_media_and_tiers(self):
