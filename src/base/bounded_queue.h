@@ -1,3 +1,4 @@
+// A queue between threads that refuses what is too much.
 #pragma once
 
 #include <cstddef>

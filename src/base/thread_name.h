@@ -1,3 +1,4 @@
+// The name of a thread, for those who look at the process from outside.
 #pragma once
 
 #include <string_view>

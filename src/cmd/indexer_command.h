@@ -1,3 +1,4 @@
+// kvroute indexer: the index behind an HTTP API.
 #pragma once
 
 #include "cmd/command.h"

@@ -1,3 +1,4 @@
+// kvroute mock: engines without a GPU.
 #pragma once
 
 #include "cmd/command.h"

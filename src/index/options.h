@@ -1,3 +1,4 @@
+// The bounds of an index, which its owner configures.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// The bounds of a book of requests under way, which its owner configures.
 #pragma once
 
 #include <chrono>

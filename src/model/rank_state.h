@@ -1,3 +1,4 @@
+// How far what is known of a rank can be trusted, and why not further.
 #pragma once
 
 #include <array>

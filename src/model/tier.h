@@ -1,3 +1,4 @@
+// The storage tiers a block can be in, and their names on the wire.
 #pragma once
 
 #include <array>

@@ -1,3 +1,4 @@
+// Why an event of an engine does not reach an index, and what counters call it.
 #pragma once
 
 #include <array>

@@ -1,3 +1,4 @@
+// What an engine's batch means to an index, and what of it goes no further.
 #pragma once
 
 #include <cstddef>
