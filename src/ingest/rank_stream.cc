@@ -130,6 +130,7 @@ void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> p
   }
   if (!first_live_) first_live_ = sequence;
   newest_ = sequence;
+  stray_.reset();
   Remember(sequence, digest);
   if (unverified_) {
     // Nobody can prove that this is the engine we knew; that the number goes on has to do.
@@ -167,9 +168,24 @@ bool RankStream::HandleOld(std::uint64_t sequence, Digest digest,
     }
     return true;
   }
+  if (MayBeStray(sequence)) {
+    ++stats_.repeated;
+    stray_ = sequence;
+    if (has_replay_ && !replay_broken_ && !Blocking() && last_digest_) {
+      Begin(Purpose::kVerify, now);
+    }
+    return true;
+  }
   ++stats_.restarts;
   StartOver(false, now);
   return false;
+}
+
+bool RankStream::MayBeStray(std::uint64_t sequence) const {
+  const bool same_connection = first_live_.has_value();
+  const bool follows_another = stray_ && sequence == *stray_ + 1;
+  return same_connection && sequence > 0 && *newest_ - sequence <= options_.stray_max &&
+         !follows_another;
 }
 
 void RankStream::Remember(std::uint64_t sequence, Digest digest) {
@@ -261,6 +277,7 @@ void RankStream::StartOver(bool keep_parked, Nanos now) {
   next_.reset();
   unverified_ = false;
   newest_.reset();
+  stray_.reset();
   if (!keep_parked) {
     ClearParked();
     first_live_.reset();
@@ -284,6 +301,7 @@ void RankStream::Clear() {
   ForgetLoss();
   unread_ = false;
   undecodable_confirmed_ = false;
+  unfilled_from_.reset();
 }
 
 void RankStream::GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last) {
@@ -346,7 +364,7 @@ void RankStream::OnTick(Nanos now) {
     }
   } else if (link_ == Link::kUp) {
     if (heal_at_ && now >= *heal_at_) {
-      Begin(Purpose::kConfirm, now);
+      Begin(unfilled_from_ && !replay_broken_ ? Purpose::kRefill : Purpose::kConfirm, now);
     } else if (confirm_at_ && now >= *confirm_at_) {
       confirm_at_.reset();
       if (next_) Begin(Purpose::kConfirm, now);
@@ -370,6 +388,9 @@ void RankStream::PublishState() {
                    {});
   } else if (unverified_) {
     sink_.SetState(RankState::kWarming, StateReason::kDisconnected, {});
+  } else if (Blocking() && unfilled_) {
+    sink_.SetState(RankState::kDegraded, StateReason::kGapUnrepaired,
+                   "the replay ends before the missing messages; they are asked for again");
   } else if (Blocking()) {
     sink_.SetState(RankState::kWarming, StateReason::kReplaying, {});
   } else if (loss_ != StateReason::kNone) {

@@ -43,7 +43,7 @@ struct StreamStats {
   std::uint64_t replayed = 0;  // ... of them from the replay endpoint
   std::uint64_t gaps = 0;      // jumps of the live sequence
   std::uint64_t missed = 0;    // messages given up
-  std::uint64_t repeated = 0;  // dropped: applied before, or the same bytes again
+  std::uint64_t repeated = 0;  // dropped: applied before, the same bytes again, or a stray
   std::uint64_t late = 0;      // dropped: arrived after they were given up
   std::uint64_t restarts = 0;
   std::uint64_t clears = 0;
@@ -75,11 +75,18 @@ struct StreamStats {
 //   differ, or the engine does not know the message, it is another incarnation: the blocks are
 //   cleared and history starts over.
 // * Gap: the missing messages are replayed before anything newer is applied.
-// * A sequence lower than one seen, with other bytes, is a restart: cleared, started over. The same
-//   bytes again are a duplicate. A message that fills a hole just passed is late, not a restart.
-// * The replay no longer reaches back to the last applied message (its ring has moved on): lost
-//   messages may have removed blocks, so the blocks are cleared and rebuilt from what the ring
-//   still has. The rank may then undercount, never overcount.
+// * A restart is a message 0, a number far below one seen, or a lower number on a new connection,
+//   each with other bytes: cleared, started over. The same bytes again are a duplicate. A message
+//   that fills a hole just passed is late. Any other step back may be a stray: it is dropped, and a
+//   restart only if the replay endpoint no longer knows the last applied message or the number
+//   after the stray's comes next.
+// * An answer begins later than it was asked to (the ring has moved on): lost messages may have
+//   removed blocks, so the blocks are cleared and rebuilt from what the ring still has. The rank
+//   may then undercount, never overcount.
+// * An answer ends before the messages that are missing (the ring lags behind, or has lost them):
+//   nothing is cleared. The rank is degraded(gap_unrepaired), the rest is asked for again, with
+//   pauses that grow; after the last attempt the live stream goes on, and when the ring has filled
+//   later, everything from the first missing message on is applied again, in order.
 // * What cannot be fetched at all is given up and the stream goes on, degraded. Holes of this kind
 //   keep the blocks known so far by default, because nothing could rebuild them: a block whose
 //   removal was lost stays until the engine names it again. With `clear_on_loss` every loss clears,
@@ -103,6 +110,7 @@ class RankStream {
     Millis drop_after_disconnect{
         120'000};                    // forget the blocks of an engine gone for so long; 0 never
     std::uint64_t reorder_max = 16;  // messages by which a late one may trail
+    std::uint64_t stray_max = 64;    // a single step back of no more than this is no restart
     bool clear_on_loss = false;
 
     [[nodiscard]] Result<void> Validate() const;
@@ -140,6 +148,7 @@ class RankStream {
     kVerify,   // from the last applied message, which must come back with the same bytes
     kFill,     // from the first missing message
     kConfirm,  // from the next message, beside the live stream: expects nothing but an answer
+    kRefill,   // from the first message an earlier answer ended before, beside the live stream
   };
 
   // rank_stream.cc: the live side.
@@ -148,6 +157,8 @@ class RankStream {
   // restart, whose first message it is.
   bool HandleOld(std::uint64_t sequence, Digest digest, std::span<const std::byte> payload,
                  Nanos now);
+  // A step back that proves nothing by itself.
+  [[nodiscard]] bool MayBeStray(std::uint64_t sequence) const;
   void Remember(std::uint64_t sequence, Digest digest);
   // Applies the message when it is next; finds gaps. False when it has to wait for a replay.
   bool Advance(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
@@ -172,16 +183,24 @@ class RankStream {
   // The first answer of a request. False when nothing else is to be done with it.
   bool HandleFirstReplayed(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
   void HandleReplayEnd(Nanos now);
+  // The answer ended before message `target`, which is known to exist.
+  void HandleUnfilled(std::uint64_t target, Nanos now);
+  // Goes back to the first message that was missing; what is applied again ends as it was.
+  void Rewind();
   void Begin(Purpose purpose, Nanos now);
   void Ask(Nanos now);
   void AttemptFailed(std::string_view why, Nanos now);
+  void PauseAttempt(Nanos now);
   void StopReplay();
+  // After a look beside the live stream that changed nothing.
+  void HealLater(Nanos now);
   // Ends the replay when the parked messages go on where it is.
   void FinishWhenJoined(Nanos now);
   void FinishReplay(Nanos now);
   // Whether live messages have to wait.
   [[nodiscard]] bool Blocking() const {
-    return purpose_ != Purpose::kNone && purpose_ != Purpose::kConfirm;
+    return purpose_ != Purpose::kNone && purpose_ != Purpose::kConfirm &&
+           purpose_ != Purpose::kRefill;
   }
 
   const Options options_;
@@ -208,6 +227,7 @@ class RankStream {
   std::optional<std::uint64_t> newest_;
   std::optional<std::uint64_t> first_live_;
   std::map<std::uint64_t, Digest> recent_;
+  std::optional<std::uint64_t> stray_;  // the last live message was one, of this number
 
   std::map<std::uint64_t, std::vector<std::byte>> parked_;
   std::size_t parked_bytes_ = 0;
@@ -219,7 +239,11 @@ class RankStream {
   std::uint64_t answers_ = 0;  // of this attempt
   bool hole_ = false;          // this replay left messages out
   bool waiting_retry_ = false;
-  bool asked_again_ = false;    // an answer without progress was asked for once more
+  bool unfilled_ = false;  // the last answer ended too early and brought nothing
+  // The first message that was given up because answers ended before it.
+  std::optional<std::uint64_t> unfilled_from_;
+  // Messages below were applied before the stream went back; it has to get there again.
+  std::optional<std::uint64_t> rewound_from_;
   bool replay_broken_ = false;  // given up; gaps are not asked for until it is tried again
   // Message next_ came live and could not be decoded; a replayed copy may be better.
   bool unread_ = false;

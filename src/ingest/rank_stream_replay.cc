@@ -13,7 +13,8 @@ void RankStream::Begin(Purpose purpose, Nanos now) {
   purpose_ = purpose;
   attempt_ = 0;
   hole_ = false;
-  asked_again_ = false;
+  unfilled_ = false;
+  rewound_from_.reset();
   confirm_at_.reset();
   heal_at_.reset();
   Ask(now);
@@ -27,6 +28,9 @@ void RankStream::Ask(Nanos now) {
     case Purpose::kRebuild:
       asked_ = 0;
       break;
+    case Purpose::kRefill:
+      asked_ = *unfilled_from_;
+      break;
     default:
       asked_ = next_.value_or(0);
   }
@@ -34,7 +38,7 @@ void RankStream::Ask(Nanos now) {
   answers_ = 0;
   waiting_retry_ = false;
   replay_deadline_ = now + options_.replay_silence;
-  if (purpose_ != Purpose::kConfirm) ++stats_.replays_started;
+  if (Blocking()) ++stats_.replays_started;
   sink_.StartReplay(asked_);
 }
 
@@ -129,6 +133,15 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
       // ring still has the message before it.
       Begin(last_digest_ ? Purpose::kVerify : Purpose::kRebuild, now);
       return false;
+    case Purpose::kRefill:
+      if (sequence == *unfilled_from_) {
+        Rewind();
+        return true;
+      }
+      // The ring no longer reaches back so far, or does not keep to what it is asked.
+      unfilled_from_.reset();
+      StopReplay();
+      return false;
     default:
       return true;
   }
@@ -138,9 +151,9 @@ void RankStream::HandleReplayEnd(Nanos now) {
   if (purpose_ == Purpose::kConfirm) {
     ++stats_.confirmed;
     replay_broken_ = false;
-    StopReplay();
-    return;
+    return HealLater(now);
   }
+  if (purpose_ == Purpose::kRefill) return HealLater(now);
   const bool from_the_past = purpose_ == Purpose::kVerify || purpose_ == Purpose::kRebuild;
   if (from_the_past && answers_ == 0 && (adopted_ || next_.value_or(0) > 0)) {
     // The engine has published less than we applied: it is another one.
@@ -150,20 +163,46 @@ void RankStream::HandleReplayEnd(Nanos now) {
   }
   if (!next_) next_ = 0;  // nothing was published so far
   replay_broken_ = false;
+  if (rewound_from_ && *rewound_from_ > *next_) return HandleUnfilled(*rewound_from_, now);
   if (!parked_.empty() && parked_.begin()->first > *next_) {
-    // The first parked message was published while the engine answered, or the ring lacks the ones
-    // before it. Asking again tells.
-    const bool progress = *next_ > asked_ && answers_ > 0;
-    if (progress || !asked_again_) {
-      asked_again_ = !progress;
-      purpose_ = Purpose::kFill;
-      attempt_ = 0;
-      Ask(now);
-      return;
-    }
-    GiveUp(StateReason::kHistoryGone, *next_, parked_.begin()->first - 1);
+    return HandleUnfilled(parked_.begin()->first, now);
   }
   FinishReplay(now);
+}
+
+void RankStream::HandleUnfilled(std::uint64_t target, Nanos now) {
+  const bool progress = *next_ > asked_ && answers_ > 0;
+  purpose_ = Purpose::kFill;
+  if (progress) {
+    // What is missing may have been published while the engine answered.
+    attempt_ = 0;
+    unfilled_ = false;
+    return Ask(now);
+  }
+  // A ring that had its time to fill gets none for further gaps.
+  if (!unfilled_from_ && attempt_ < options_.replay_attempts) {
+    unfilled_ = true;
+    sink_.StopReplay();
+    return PauseAttempt(now);
+  }
+  if (!unfilled_from_) unfilled_from_ = *next_;
+  const auto from = unfilled_from_;
+  GiveUp(StateReason::kGapUnrepaired, *next_, target - 1);
+  unfilled_from_ = from;  // also where the loss cleared the blocks
+  FinishReplay(now);
+}
+
+void RankStream::Rewind() {
+  ++stats_.replays_started;
+  purpose_ = Purpose::kFill;
+  rewound_from_ = next_;
+  next_ = *unfilled_from_;
+  last_digest_.reset();
+  unfilled_from_.reset();
+  sink_.NoteLoss();  // copies that come a second time must not count twice
+  SetLoss(
+      StateReason::kGapUnrepaired,
+      fmt::format("messages from {} on came after newer ones; copies are counted anew", *next_));
 }
 
 void RankStream::FinishWhenJoined(Nanos now) {
@@ -182,24 +221,18 @@ void RankStream::FinishReplay(Nanos now) {
   join_at_end_ = false;
   // The endpoint works, so what it failed to give earlier is worth asking for again.
   if (loss_ == StateReason::kReplayFailed) heal_at_ = now + options_.heal_interval;
+  if (unfilled_from_) heal_at_ = now + options_.retry_max;
   DrainParked(now);
 }
 
 void RankStream::AttemptFailed(std::string_view why, Nanos now) {
-  if (purpose_ == Purpose::kConfirm) {
-    StopReplay();
-    if (replay_broken_) heal_at_ = now + options_.heal_interval;
-    return;
-  }
+  if (!Blocking()) return HealLater(now);
   ++stats_.replays_failed;
   sink_.StopReplay();
   if (attempt_ < options_.replay_attempts) {
     // What came is kept and the rest asked for.
     if (purpose_ == Purpose::kRebuild && answers_ > 0) purpose_ = Purpose::kFill;
-    waiting_retry_ = true;
-    const auto doubled = options_.retry_first * (std::int64_t{1} << std::min(attempt_ - 1, 20u));
-    replay_deadline_ = now + std::min<Millis>(doubled, options_.retry_max);
-    return;
+    return PauseAttempt(now);
   }
   // The stream goes on without it. What is known stays: nothing says that it is wrong.
   purpose_ = Purpose::kNone;
@@ -211,6 +244,17 @@ void RankStream::AttemptFailed(std::string_view why, Nanos now) {
       StateReason::kReplayFailed,
       fmt::format("the replay endpoint failed {} times, the last time because {}", attempt_, why));
   DrainParked(now);
+}
+
+void RankStream::PauseAttempt(Nanos now) {
+  waiting_retry_ = true;
+  const auto doubled = options_.retry_first * (std::int64_t{1} << std::min(attempt_ - 1, 20u));
+  replay_deadline_ = now + std::min<Millis>(doubled, options_.retry_max);
+}
+
+void RankStream::HealLater(Nanos now) {
+  StopReplay();
+  if (replay_broken_ || unfilled_from_) heal_at_ = now + options_.heal_interval;
 }
 
 void RankStream::StopReplay() {
