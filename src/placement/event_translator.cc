@@ -120,10 +120,10 @@ class EventTranslator::Impl {
                                             PlacementBatch& out) {
     out.Clear();
     ++stats_.batches;
-    if (router_.Takes(payload, options_.limits)) return TranslateRouterEvents(out);
-    auto decoded = wire::LooksLikeJson(payload)
-                       ? json_.Decode(payload, options_.limits, options_.block_size, batch_)
-                       : wire::DecodeEventBatch(payload, options_.limits, batch_);
+    const bool json = wire::LooksLikeJson(payload);
+    if (router_.Takes(payload, json, options_.limits)) return TranslateRouterEvents(out);
+    auto decoded = json ? json_.Decode(payload, options_.limits, options_.block_size, batch_)
+                        : wire::DecodeEventBatch(payload, options_.limits, batch_);
     RankMemory* memory =
         decoded ? MemoryOf(batch_.dp_rank.value_or(options_.rank.dp_rank)) : nullptr;
     if (memory == nullptr) {

@@ -4,8 +4,6 @@
 #include <optional>
 #include <string_view>
 
-#include "wire/trtllm_json.h"
-
 namespace kvr::placement {
 namespace {
 
@@ -29,9 +27,10 @@ std::optional<DropReason> CheckOrigin(const RouterEvent& event) {
 
 }  // namespace
 
-bool RouterPlacement::Takes(std::span<const std::byte> payload, const wire::DecodeLimits& limits) {
+bool RouterPlacement::Takes(std::span<const std::byte> payload, bool json,
+                            const wire::DecodeLimits& limits) {
   payload_ = payload;
-  if (!wire::LooksLikeJson(payload)) return wire::LooksLikeRouterEvents(payload);
+  if (!json) return wire::LooksLikeRouterEvents(payload);
   const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
   // No other list of events has this key; to convert every one of them would be a waste.
   if (text.find("\"worker_id\"") == std::string_view::npos) return false;

@@ -21,8 +21,8 @@ namespace kvr::placement {
 // Of one stream. Keeps no state between messages but capacity. Not thread-safe.
 class RouterPlacement {
  public:
-  // Whether `payload` is RouterEvents, in MessagePack or JSON. The next Place is then of it.
-  bool Takes(std::span<const std::byte> payload, const wire::DecodeLimits& limits);
+  // Whether `payload`, which is JSON or MessagePack, is RouterEvents. The next Place is then of it.
+  bool Takes(std::span<const std::byte> payload, bool json, const wire::DecodeLimits& limits);
 
   // Replaces `out` by what the payload of the last Takes means for the worker of `rank`, and
   // `shown` by the events as an engine would have sent them, without tokens. Events of other

@@ -1,5 +1,6 @@
 #include "wire/event_decoder.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -35,17 +36,18 @@ bool FindTag(FieldContext& context, std::size_t pairs, std::string_view& tag) {
 bool ReadPairs(FieldContext& context, const EventSchema& schema, std::size_t pairs,
                std::string_view& tag, EngineEvent& event) {
   MsgpackReader& in = context.in;
-  const std::span<const Field> fields = schema.fields;
+  const Field* const fields = schema.fields.data();
+  const std::size_t known = schema.fields.size();
   std::uint32_t seen = 0;
   std::size_t next = 0;  // producers send the keys in the order of the table
   for (std::size_t i = 0; i < pairs; ++i) {
     std::size_t field = next;
-    if (field == fields.size() || !in.TakeKey(fields[field].key)) {
+    if (field == known || !in.TakeKey(fields[field].key)) {
       const std::size_t start = in.offset();
       std::string_view key;
       if (!in.ReadKey(key)) return false;
       field = schema.FieldOf(key, next);
-      if (field == fields.size()) {
+      if (field == known) {
         if (!ReadOtherPair(context, key, start, tag)) return false;
         continue;
       }
@@ -98,14 +100,14 @@ bool ReadArrayEvent(FieldContext& context, EngineEvent& event) {
   const EventSchema* schema = SchemaByTag(tag);
   if (schema == nullptr) return in.Fail(DecodeErrc::kUnknownEvent, start);
   event.type = schema->type;
-  std::uint32_t seen = 0;
-  std::size_t position = 1;
-  for (; position < count && position < schema->tail; ++position) {
-    if (!schema->fields[position - 1].read_place(context, event)) return false;
-    seen |= std::uint32_t{1} << (position - 1);
+  const std::size_t end = std::min(count, schema->tail);
+  const Field* const fields = schema->fields.data();
+  for (std::size_t i = 0; i + 1 < end; ++i) {
+    if (!fields[i].read_place(context, event)) return false;
   }
+  const std::uint32_t seen = (std::uint32_t{1} << (end - 1)) - 1;
   if (!schema->Complete(seen)) return in.Fail(DecodeErrc::kMissingField, in.offset());
-  return ReadTail(context, *schema, count - position, event);
+  return ReadTail(context, *schema, count - end, event);
 }
 
 // Sizes of the batch's vectors, to take back what a bad event left in them.
@@ -173,6 +175,7 @@ bool ReadEvents(FieldContext& context) {
 }
 
 bool ReadTimestamp(MsgpackReader& in, double& ts) {
+  if (in.TakeF64(ts)) return true;
   const std::size_t start = in.offset();
   MsgpackItem item;
   if (!in.Read(item)) return false;
@@ -190,11 +193,11 @@ bool ReadTimestamp(MsgpackReader& in, double& ts) {
 
 // The wire has a signed number; a negative one is no rank.
 bool ReadRank(MsgpackReader& in, std::optional<std::uint32_t>& rank) {
+  rank.reset();
+  if (in.TakeNil()) return true;
   const std::size_t start = in.offset();
   MsgpackItem item;
   if (!in.Read(item)) return false;
-  rank.reset();
-  if (item.kind == MsgpackItem::Kind::kNil) return true;
   if (!item.is_integer()) return in.Fail(DecodeErrc::kWrongType, start);
   if (item.kind == MsgpackItem::Kind::kInt ||
       item.number > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max())) {
@@ -240,12 +243,9 @@ bool ReadMapBatch(FieldContext& context, std::size_t pairs) {
 bool ReadBatch(FieldContext& context) {
   MsgpackReader& in = context.in;
   if (in.left() > context.limits.payload_bytes_max) return in.Fail(DecodeErrc::kOverLimit, 0);
-  MsgpackItem head;
-  if (!in.Read(head)) return false;
-  const auto count = static_cast<std::size_t>(head.number);
-  if (head.kind == MsgpackItem::Kind::kArray) return ReadArrayBatch(context, count);
-  if (head.kind == MsgpackItem::Kind::kMap) return ReadMapBatch(context, count);
-  return in.Fail(DecodeErrc::kWrongType, 0);
+  std::size_t count = 0;
+  if (in.AtMap()) return in.ReadMap(count) && ReadMapBatch(context, count);
+  return in.ReadArray(count) && ReadArrayBatch(context, count);
 }
 
 }  // namespace

@@ -36,16 +36,17 @@ bool HashOf(FieldContext& context, const MsgpackItem& item, std::size_t at, Engi
   return true;
 }
 
-bool ReadHash(FieldContext& context, EngineHash& hash) {
-  MsgpackReader& in = context.in;
-  std::uint64_t number = 0;
-  if (in.TakeU64(number)) {
-    hash = EngineHash{number};
-    return true;
-  }
-  const std::size_t at = in.offset();
+bool ReadOtherHash(FieldContext& context, EngineHash& hash) {
+  const std::size_t at = context.in.offset();
   MsgpackItem item;
-  return in.Read(item) && HashOf(context, item, at, hash);
+  return context.in.Read(item) && HashOf(context, item, at, hash);
+}
+
+bool ReadHash(FieldContext& context, EngineHash& hash) {
+  std::uint64_t number = 0;
+  if (!context.in.TakeU64(number)) return ReadOtherHash(context, hash);
+  hash = EngineHash{number};
+  return true;
 }
 
 bool ReadHashes(FieldContext& context, EngineEvent& event) {
@@ -534,6 +535,7 @@ bool ReadTail(FieldContext& context, const EventSchema& schema, std::size_t coun
     if (!in.Read(head)) return false;
     slot.kind = head.kind;
     slot.u32 = head.kind == Kind::kUint && head.number <= std::numeric_limits<std::uint32_t>::max();
+    if (head.kind != Kind::kArray && head.kind != Kind::kMap) continue;
     in.Seek(slot.offset);
     if (!in.Skip(context.limits.depth_max)) return false;
   }

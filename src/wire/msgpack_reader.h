@@ -100,7 +100,10 @@ class MsgpackReader {
       count = *at_++ & 0x0fu;
       return true;
     }
-    return ReadCount(Kind::kArray, count);
+    if (left() < 3 || *at_ != 0xdc) return ReadCount(Kind::kArray, count);
+    count = std::size_t{at_[1]} << 8 | at_[2];
+    at_ += 3;
+    return count <= left() || Fail(DecodeErrc::kTruncated, offset());
   }
   bool ReadMap(std::size_t& pairs) {
     if (left() > 30 && (*at_ & 0xf0u) == 0x80) {
@@ -154,6 +157,16 @@ class MsgpackReader {
     if (left() < 9 || *at_ != 0xcf) return false;
     ++at_;
     return ReadBig<std::uint64_t>(value);
+  }
+
+  // The same for a float of 9 bytes, as every timestamp is.
+  bool TakeF64(double& value) {
+    if (left() < 9 || *at_ != 0xcb) return false;
+    ++at_;
+    std::uint64_t bits = 0;
+    ReadBig<std::uint64_t>(bits);
+    value = std::bit_cast<double>(bits);
+    return true;
   }
 
   // Passes over one value of any type. kOverLimit when containers nest deeper than `depth_max`,

@@ -267,6 +267,66 @@ TEST(MsgpackReader, ReadsRunsAsItReadsOne) {
   }
 }
 
+TEST(Msgpack, LooksAheadAtEveryFirstByte) {
+  for (unsigned head = 0; head < 256; ++head) {
+    std::vector<std::byte> room(40);  // more than any first byte alone asks for
+    room[0] = static_cast<std::byte>(head);
+    MsgpackItem item;
+    const bool good = MsgpackReader(room).Read(item);
+    MsgpackReader in(room);
+    EXPECT_EQ(in.AtArray(), good && item.kind == Kind::kArray) << head;
+    EXPECT_EQ(in.AtMap(), good && item.kind == Kind::kMap) << head;
+    EXPECT_EQ(in.AtText(), good && item.kind == Kind::kString) << head;
+    EXPECT_EQ(in.offset(), 0u);
+    EXPECT_EQ(in.TakeNil(), good && item.kind == Kind::kNil) << head;
+    EXPECT_EQ(in.offset(), head == 0xc0 ? 1u : 0u);
+  }
+  MsgpackReader empty({});
+  EXPECT_FALSE(empty.AtArray() || empty.AtMap() || empty.AtText() || empty.TakeNil());
+}
+
+TEST(Msgpack, TakesAKeyOnlyWhole) {
+  const struct {
+    std::string_view hex;
+    std::string_view key;
+    bool taken;
+  } rows[] = {
+      {"a474797065", "type", true},
+      {"a474797065c0", "type", true},
+      {"a474797066", "type", false},
+      {"a4747970", "type", false},
+      {"a3747970", "type", false},
+      {"a574797065", "type", false},
+      {"d90474797065", "type", false},
+      {"c40474797065", "type", false},
+      {"", "type", false},
+      {"a0", "", true},
+  };
+  for (const auto& row : rows) {
+    const auto bytes = Bytes(row.hex);
+    MsgpackReader in(bytes);
+    EXPECT_EQ(in.TakeKey(row.key), row.taken) << row.hex;
+    EXPECT_EQ(in.offset(), row.taken ? row.key.size() + 1 : 0u) << row.hex;
+  }
+}
+
+TEST(Msgpack, CountsOfArraysAreCheckedInEveryWidth) {
+  for (const std::string_view head : {"9f", "dc000f", "dd0000000f"}) {
+    for (const std::size_t elements : {14u, 15u, 16u}) {
+      auto bytes = Bytes(head);
+      bytes.resize(bytes.size() + elements, std::byte{1});
+      MsgpackReader in(bytes);
+      std::size_t count = 0;
+      EXPECT_EQ(in.ReadArray(count), elements >= 15) << head << ' ' << elements;
+      if (elements >= 15) {
+        EXPECT_EQ(count, 15u);
+      } else {
+        EXPECT_EQ(in.error().code, DecodeErrc::kTruncated);
+      }
+    }
+  }
+}
+
 TEST(ShortText, ComparesEveryLength) {
   const std::string text = "kv_cache_spec_sliding_window";
   for (std::size_t size = 0; size <= text.size(); ++size) {

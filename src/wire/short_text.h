@@ -10,7 +10,7 @@ namespace kvr::wire {
 
 namespace internal {
 
-// All bytes of a text shorter than 8, some perhaps twice.
+// All bytes of a text shorter than 8, some perhaps more than once.
 inline std::uint64_t ShortWord(const char* text, std::size_t size) {
   if (size >= 4) {
     std::uint32_t begin = 0;
@@ -19,10 +19,11 @@ inline std::uint64_t ShortWord(const char* text, std::size_t size) {
     std::memcpy(&end, text + size - sizeof end, sizeof end);
     return std::uint64_t{end} << 32 | begin;
   }
-  std::uint64_t word = 0;
-  for (std::size_t i = 0; i < size; ++i)
-    word = word << 8 | static_cast<unsigned char>(text[i]);
-  return word;
+  if (size == 0) return 0;
+  const auto at = [text](std::size_t i) {
+    return std::uint64_t{static_cast<unsigned char>(text[i])};
+  };
+  return at(0) << 16 | at(size / 2) << 8 | at(size - 1);
 }
 
 inline std::uint64_t WordAt(const char* text) {
