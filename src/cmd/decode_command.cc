@@ -303,8 +303,8 @@ int Run(const std::vector<std::string>& argv) {
   app.add_option("--block-size", block_size_word,
                  "Tokens per block, as registered; without it each event's own counts");
   app.add_option("--engine", engine,
-                 "vllm, sglang or trtllm, as registered: how digests become numbers. All else the "
-                 "bytes say");
+                 "vllm, sglang or trtllm, as registered: how digests become numbers, where a "
+                 "stream does not say it");
   app.add_flag("--lenient-media", lenient, "As a worker with `media: lenient`");
   app.add_flag("--stream", stream,
                "The frames are one stream in order: salts, groups and copies carry over. What a "
@@ -320,9 +320,7 @@ int Run(const std::vector<std::string>& argv) {
   if (!kind) {
     return UsageError(kName, fmt::format("--engine `{}` is none of vllm, sglang, trtllm", engine));
   }
-  if (*kind == fleet::EngineKind::kSglang || *kind == fleet::EngineKind::kTrtllm) {
-    options.limits.digests = wire::DigestEnd::kFirst;
-  }
+  options.digests = fleet::DigestEndOf(*kind);
   if (!block_size_word.empty()) {
     options.block_size = ParseNumber<std::uint32_t>(block_size_word).value_or(0);
     if (options.block_size == 0) {

@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "fleet/rank_health.h"
+#include "model/digest.h"
 #include "model/ids.h"
 
 namespace kvr::fleet {
@@ -28,6 +29,12 @@ constexpr std::optional<EngineKind> EngineKindFromName(std::string_view name) {
     if (kEngineKindNames[i] == name) return static_cast<EngineKind>(i);
   }
   return std::nullopt;
+}
+
+// By which end the engine's digests become numbers; none where that is not known.
+constexpr std::optional<DigestEnd> DigestEndOf(EngineKind engine) {
+  if (engine == EngineKind::kUnknown) return std::nullopt;
+  return engine == EngineKind::kVllm ? DigestEnd::kLast : DigestEnd::kFirst;
 }
 
 // Where one rank publishes its KV events. Endpoints are checked by whoever connects to them.

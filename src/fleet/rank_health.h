@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "fleet/rejected_log.h"
+#include "model/digest.h"
 #include "model/rank_state.h"
 
 namespace kvr::fleet {
@@ -83,6 +84,12 @@ class RankHealth {
     return counts_[static_cast<std::size_t>(what)].load(std::memory_order_relaxed);
   }
 
+  // How digests of the rank's stream are read.
+  [[nodiscard]] DigestReading digests() const {
+    const std::uint16_t packed = digests_.load(std::memory_order_relaxed);
+    return {static_cast<DigestEnd>(packed >> 8), static_cast<DigestEvidence>(packed & 0xFF)};
+  }
+
   // What the rank's engine sent and no index took.
   [[nodiscard]] RejectedLog& rejected() { return rejected_; }
   [[nodiscard]] const RejectedLog& rejected() const { return rejected_; }
@@ -92,6 +99,11 @@ class RankHealth {
   void SetStatus(Status status, std::string_view detail, Nanos now) KVR_EXCLUDES(mutex_);
   void SetWatermark(std::optional<std::uint64_t> watermark);
   void SetConnected(bool connected) { connected_.store(connected, std::memory_order_relaxed); }
+  void SetDigests(DigestReading reading) {
+    digests_.store(static_cast<std::uint16_t>((static_cast<unsigned>(reading.end) << 8) |
+                                              static_cast<unsigned>(reading.evidence)),
+                   std::memory_order_relaxed);
+  }
   void NoteMessage(Nanos now) { last_message_at_.store(now.count(), std::memory_order_relaxed); }
   void Count(RankCount what, std::uint64_t by = 1) {
     counts_[static_cast<std::size_t>(what)].fetch_add(by, std::memory_order_relaxed);
@@ -104,6 +116,7 @@ class RankHealth {
   }
 
   std::atomic<std::uint16_t> status_{Pack(Status{})};
+  std::atomic<std::uint16_t> digests_{0};
   std::atomic<bool> has_watermark_{false};
   std::atomic<bool> connected_{false};
   std::atomic<std::uint64_t> watermark_{0};

@@ -93,6 +93,9 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
                  "Blocks beyond the number whose copies are counted");
   add_translated(&TranslatorStats::legacy_layouts, "kvr_ingest_legacy_layouts_total",
                  "Positional events that do not have the current layout");
+  add_translated(&TranslatorStats::digest_changes, "kvr_ingest_digest_changes_total",
+                 "Times a stream's blocks were forgotten because its digests had been read by the "
+                 "wrong end");
   add_translated(&TranslatorStats::trailing_bytes, "kvr_ingest_trailing_bytes_total",
                  "Bytes of payloads behind their batch");
 }

@@ -18,10 +18,7 @@ placement::TranslatorOptions TranslatorFor(const SourceSpec& spec, std::uint32_t
   placement::TranslatorOptions options;
   options.rank = spec.rank;
   options.lenient_media = spec.source.lenient_media;
-  const fleet::EngineKind engine = spec.source.engine;
-  if (engine == fleet::EngineKind::kSglang || engine == fleet::EngineKind::kTrtllm) {
-    options.limits.digests = wire::DigestEnd::kFirst;
-  }
+  options.digests = fleet::DigestEndOf(spec.source.engine);
   options.block_size = block_size;
   options.unmapped_keys = ingest.unmapped_keys;
   return options;
@@ -113,6 +110,7 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
                        error.offset);
     return Outcome::kUndecodable;
   }
+  if (batch_.forget) ForgetBlocks();
   const Rank rank{spec_.rank.worker, batch_.dp_rank.value_or(spec_.rank.dp_rank)};
   const Target* target = Feed(rank, message);
   ApplyEvents(rank, target, message);
@@ -216,6 +214,13 @@ void Source::NoteBlockSize(Rank rank, std::uint32_t size) {
 
 void Source::Clear() {
   translator_.Reset();
+  DropBlocks();
+  fed_.clear();
+  defects_.clear();
+  PublishStatus();
+}
+
+void Source::DropBlocks() {
   for (const Rank rank : fed_) {
     const auto target = targets_.find(rank);
     if (target == targets_.end()) continue;
@@ -225,9 +230,16 @@ void Source::Clear() {
     target->second.index->index->Apply(target->second.slot, event);
     target->second.index->hybrid->Drop(rank);
   }
-  fed_.clear();
-  defects_.clear();
-  PublishStatus();
+}
+
+void Source::ForgetBlocks() {
+  DropBlocks();
+  for (const Rank rank : fed_) {
+    NoteDefect(
+        rank, StateReason::kUndecodable,
+        "blocks were named by the wrong end of digests and are forgotten; say which `engine` "
+        "it is");
+  }
 }
 
 void Source::NoteLoss() {
@@ -318,6 +330,7 @@ void Source::PublishStats() {
     health.SetConnected(stream_.connected());
     if (now.applied != published_.applied) health.NoteMessage(clock_.Now());
     health.SetWatermark(stream_.watermark());
+    health.SetDigests(translator_.digests());
     for (const auto& change : changes) {
       if (change.by != 0) health.Count(change.what, change.by);
     }

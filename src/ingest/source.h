@@ -86,6 +86,10 @@ class Source final : private StreamSink {
   // `target` is that of `rank`, which most events are of.
   void ApplyEvents(Rank rank, const Target* target, const StreamMessage& message);
   void ForgetCounts();
+  // Of every rank that got events.
+  void DropBlocks();
+  // ... which they were named wrongly by.
+  void ForgetBlocks();
   void NoteDropped(Rank rank);
   // `size` is the wrong block size that the rank stores with; 0 when it is right.
   void NoteBlockSize(Rank rank, std::uint32_t size);

@@ -63,7 +63,9 @@ constexpr std::array<std::string_view, kDropReasonCount> kExplanations = {
     "it names the same block twice, or a block as its own parent, which no chain can have",
     "its block size is not the registered one; register the worker with the engine's block size",
     "it is a piece of a block, under a parent that is never announced, so its place is not known",
-    "it gives one name to several blocks, and an index needs one for each",
+    "it gives one name to several blocks, none of which the engine stored on the device as far as "
+    "is "
+    "known",
     "it brings more tokens than the blocks it names can hold, so which tokens they are is not "
     "known",
     "it brings fewer tokens than one block holds",

@@ -9,6 +9,7 @@
 #include "hashing/mm_pads.h"
 #include "hashing/xxh3.h"
 #include "placement/block_keys.h"
+#include "placement/digest_sense.h"
 #include "placement/hash_set.h"
 #include "placement/rank_memory.h"
 #include "placement/router_placement.h"
@@ -114,7 +115,9 @@ bool NeverMatters(const GroupTable::Entry& entry) {
 
 class EventTranslator::Impl {
  public:
-  explicit Impl(const TranslatorOptions& options) : options_(options) {}
+  explicit Impl(const TranslatorOptions& options) : options_(options), digests_(options.digests) {
+    options_.limits.digests = digests_.reading().end;
+  }
 
   Result<void, wire::DecodeError> Translate(std::span<const std::byte> payload,
                                             PlacementBatch& out) {
@@ -133,6 +136,7 @@ class EventTranslator::Impl {
       batch_.Clear();
       return decoded;
     }
+    if (digests_.Concerns(batch_)) ReadDigests(payload, *memory, out);
     stats_.legacy_layouts += batch_.legacy_layouts;
     stats_.trailing_bytes += batch_.trailing_bytes;
     out.ts = batch_.ts;
@@ -145,7 +149,9 @@ class EventTranslator::Impl {
       if (const auto reason = TranslateEvent(event, *memory, out)) {
         Drop(DroppedEvent{event.index, *reason, {}, event.block_size}, out);
       }
+      if (!memory->held.empty()) Release(event, *memory, out);
     }
+    if (memory->chunks.expires()) ExpireChunks(*memory, out);
     if (!batch_.bad.empty()) out.SortDropped();
     out.wrong_block_size = memory->wrong_block_size;
     SetSpans(out);
@@ -155,18 +161,41 @@ class EventTranslator::Impl {
   void Reset() {
     ranks_.clear();
     json_.Reset();
+    digests_.Reset();
+    options_.limits.digests = digests_.reading().end;
   }
 
   void ForgetCounts() {
-    for (RankMemory& memory : ranks_)
+    for (RankMemory& memory : ranks_) {
       memory.blocks.ForgetCounts();
+      memory.held.Clear();  // a removal may be among what was lost
+    }
   }
 
   const wire::EventBatch& decoded() const { return batch_; }
   const TranslatorOptions& options() const { return options_; }
   const TranslatorStats& stats() const { return stats_; }
+  DigestReading digests() const { return digests_.reading(); }
 
  private:
+  // What the batch says of the digests' end; decodes it again when that is another one.
+  void ReadDigests(std::span<const std::byte> payload, RankMemory& memory, PlacementBatch& out) {
+    const DigestSense::Verdict verdict = digests_.Learn(batch_, memory.blocks);
+    if (verdict == DigestSense::Verdict::kSame) return;
+    if (verdict == DigestSense::Verdict::kForgetAndDecode) {
+      ++stats_.digest_changes;
+      out.forget = true;
+      for (RankMemory& rank : ranks_) {
+        rank.blocks.Clear();
+        rank.held.Clear();
+        rank.chunks.Clear();
+      }
+    }
+    options_.limits.digests = digests_.reading().end;
+    // What could be decoded by one end can be by the other.
+    static_cast<void>(wire::DecodeEventBatch(payload, options_.limits, batch_));
+  }
+
   Result<void, wire::DecodeError> TranslateRouterEvents(PlacementBatch& out) {
     const auto placed =
         router_.Place(options_.limits, options_.rank, options_.any_worker, out, batch_);
@@ -184,7 +213,9 @@ class EventTranslator::Impl {
       if (memory.dp_rank == dp_rank) return &memory;
     }
     if (ranks_.size() >= options_.ranks_max) return nullptr;
-    return &ranks_.emplace_back(dp_rank, options_.counted_blocks_max);
+    RankMemory& added = ranks_.emplace_back(dp_rank, options_.counted_blocks_max);
+    if (options_.lenient_media) added.chunks.Begin();  // as LMCache's are
+    return &added;
   }
 
   void Drop(const DroppedEvent& dropped, PlacementBatch& out) {
@@ -197,6 +228,8 @@ class EventTranslator::Impl {
     if (const auto reason = CheckOrigin(event)) return reason;
     if (event.type == EventType::kCleared) {
       memory.blocks.Clear();
+      memory.held.Clear();
+      memory.chunks.Clear();
       Emit(event, PlacementKind::kCleared, Tier::kDevice, memory, out);
       ends_.push_back(0);
       return std::nullopt;
@@ -208,13 +241,59 @@ class EventTranslator::Impl {
       if (event.type == EventType::kStored && event.group && event.kind != GroupKind::kAbsent) {
         memory.groups.Learn(event);
       }
-      if (const auto reason = CheckGroup(event, memory.groups)) {
+      const auto reason = CheckGroup(event, memory.groups);
+      if (*tier == Tier::kHostPinned && NeedsKind(event, memory)) {
+        memory.held.Hold(batch_, event, !reason);
+      }
+      if (reason) {
         NoteSide(event, *tier, memory, out);
         return reason;
       }
     }
     if (event.type == EventType::kRemoved) return Remove(event, *tier, memory, out);
     return Store(event, *tier, memory, out);
+  }
+
+  // Whether only a later event can say what the event means.
+  static bool NeedsKind(const EngineEvent& event, RankMemory& memory) {
+    return event.group && event.kind == GroupKind::kAbsent &&
+           memory.groups.Find(*event.group) == nullptr;
+  }
+
+  // After a store that told the kind of a group: what was held for that group comes now, by name.
+  void Release(const EngineEvent& teller, RankMemory& memory, PlacementBatch& out) {
+    if (teller.type != EventType::kStored || !teller.group || teller.kind == GroupKind::kAbsent ||
+        memory.groups.Find(*teller.group) == nullptr) {
+      return;
+    }
+    for (const HeldEvents::Event& held : memory.held.Take(*teller.group)) {
+      EngineEvent event;
+      event.index = teller.index;
+      event.group = held.group;
+      event.hashes = Append(batch_.hashes, held.names);
+      const bool main = !CheckGroup(event, memory.groups);
+      if (held.as_main) {
+        if (main) continue;
+        if (!held.removed) Remove(event, Tier::kHostPinned, memory, out);  // it was not the main's
+      }
+      event.type = held.removed ? EventType::kRemoved : EventType::kStored;
+      event.copies_left = Append(batch_.copies_left, held.copies_left);
+      if (!main) {
+        NoteSide(event, Tier::kHostPinned, memory, out);
+      } else if (held.removed) {
+        Remove(event, Tier::kHostPinned, memory, out);
+      } else {
+        Store(event, Tier::kHostPinned, memory, out);
+      }
+    }
+  }
+
+  template <typename T>
+  static wire::Slice Append(std::vector<T>& to, const std::vector<T>& what) {
+    const wire::Slice slice{static_cast<std::uint32_t>(to.size()),
+                            static_cast<std::uint32_t>(what.size())};
+    to.insert(to.end(), what.begin(), what.end());
+    return slice;
   }
 
   // An event on the path that is not the main group's.
@@ -253,6 +332,11 @@ class EventTranslator::Impl {
       const std::uint32_t left = batch_.CopiesLeftOf(event, i);
       if (RemoveCopy(hash, tier, left, memory.blocks)) out.removed.push_back(hash);
     });
+    if (memory.chunks.begun()) {
+      for (const EngineHash hash : batch_.HashesOf(event)) {
+        if (memory.blocks.Find(hash) == nullptr) memory.chunks.Forget(hash);
+      }
+    }
     const std::size_t passed = out.removed.size() - before;
     stats_.removed_blocks += passed;
     stats_.held_removals += event.hashes.count - passed;
@@ -384,6 +468,10 @@ class EventTranslator::Impl {
     std::size_t count = event.hashes.count;
     const std::uint32_t block_size =
         options_.block_size != 0 ? options_.block_size : event.block_size;
+    if (!hash_only && tier != Tier::kDevice && MayBeChunk(event, block_size, memory) &&
+        StoreChunk(event, tier, block_size, memory, out)) {
+      return std::nullopt;
+    }
     if (!hash_only) {
       if (const auto reason = CountBlocks(event, tier, block_size, memory, count)) return reason;
     }
@@ -396,6 +484,10 @@ class EventTranslator::Impl {
         out.blocks.push_back({hash, {}});
     } else {
       placed.eligible = HashBlocks(event, tier, named, salt, block_size, count, memory, out);
+      if (tier == Tier::kDevice && memory.chunks.begun()) {
+        memory.chunks.Learn(event.parent, TokenHashes(event, block_size).first(count),
+                            batch_.HashesOf(event).first(count));
+      }
     }
     ends_.push_back(out.blocks.size());
     stats_.stored_blocks += count;
@@ -405,6 +497,57 @@ class EventTranslator::Impl {
       AddCopy(blocks[i], tier, hash_only ? nullptr : &salt, keyed_[i] != 0, memory.blocks);
     });
     return std::nullopt;
+  }
+
+  // The blocks of a store by their tokens alone.
+  std::span<const BlockHash> TokenHashes(const EngineEvent& event, std::uint32_t block_size) {
+    hashing::HashBlocks(batch_.TokensOf(event), {block_size, event.eagle, {}}, token_hashes_);
+    return token_hashes_;
+  }
+
+  // One name for several blocks, or for a block that the engine calls otherwise.
+  static bool MayBeChunk(const EngineEvent& event, std::uint32_t block_size, RankMemory& memory,
+                         EngineHash name) {
+    if (event.hashes.count != 1 || event.eagle || block_size == 0) return false;
+    if (event.block_size > block_size) return true;
+    return memory.chunks.begun() && event.block_size == block_size &&
+           memory.blocks.Find(name) == nullptr;
+  }
+  bool MayBeChunk(const EngineEvent& event, std::uint32_t block_size, RankMemory& memory) {
+    return MayBeChunk(event, block_size, memory, batch_.HashesOf(event).front());
+  }
+
+  // False when none of its blocks is known.
+  bool StoreChunk(const EngineEvent& event, Tier tier, std::uint32_t block_size, RankMemory& memory,
+                  PlacementBatch& out) {
+    memory.chunks.Begin();
+    const std::uint32_t tokens = std::min(event.tokens.count, event.block_size);
+    bool repeated = false;
+    const ChunkBook::Chunk* chunk =
+        memory.chunks.Store(batch_.HashesOf(event).front(), event.parent,
+                            TokenHashes(event, block_size).first(tokens / block_size),
+                            tokens % block_size == 0, tier, batch_.ts, repeated);
+    if (chunk == nullptr) return false;
+    if (repeated) return true;
+    Emit(event, PlacementKind::kStored, tier, memory, out).hash_only = true;
+    for (const EngineHash name : chunk->names) {
+      const PlacedBlock& block = out.blocks.emplace_back(PlacedBlock{name, {}});
+      AddCopy(block, tier, nullptr, false, memory.blocks);
+    }
+    ends_.back() = out.blocks.size();
+    stats_.stored_blocks += chunk->names.size();
+    return true;
+  }
+
+  // What nobody will remove.
+  void ExpireChunks(RankMemory& memory, PlacementBatch& out) {
+    while (const auto chunk = memory.chunks.Expire(batch_.ts)) {
+      EngineEvent event;
+      event.type = EventType::kRemoved;
+      event.index = batch_.events.empty() ? 0 : batch_.events.back().index;
+      event.hashes = Append(batch_.hashes, chunk->names);
+      Remove(event, chunk->tier, memory, out);
+    }
   }
 
   bool HasNoKeys(const EngineEvent& event) const {
@@ -536,6 +679,7 @@ class EventTranslator::Impl {
   std::vector<RankMemory> ranks_;
   wire::TrtllmJsonDecoder json_;
   RouterPlacement router_;
+  DigestSense digests_;
   // Scratch, kept for its capacity.
   wire::EventBatch batch_;
   HashSet seen_;
@@ -543,6 +687,7 @@ class EventTranslator::Impl {
   std::vector<std::uint8_t> keyed_;  // of the store's blocks: whether keys are in their hashes
   hashing::BlockHashing how_;        // of the last store: most events have the same seed
   std::vector<BlockHash> plain_hashes_;
+  std::vector<BlockHash> token_hashes_;
   std::vector<TokenId> pad_scratch_;
   std::vector<std::size_t> side_ends_;  // as ends_, of the side events' copies
   std::vector<std::size_t> ends_;       // of each event's blocks or hashes in the output
@@ -566,6 +711,9 @@ void EventTranslator::Reset() {
 }
 void EventTranslator::ForgetCounts() {
   impl_->ForgetCounts();
+}
+DigestReading EventTranslator::digests() const {
+  return impl_->digests();
 }
 const TranslatorOptions& EventTranslator::options() const {
   return impl_->options();

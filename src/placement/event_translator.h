@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/result.h"
+#include "model/digest.h"
 #include "model/ids.h"
 #include "placement/drop_reason.h"
 #include "placement/placement_batch.h"
@@ -35,6 +36,8 @@ struct TranslatorOptions {
   // Placeholder ids of models whose engine hashes pad tokens instead of multimodal hashes.
   std::optional<TokenId> image_token = {};
   std::optional<TokenId> video_token = {};
+  // By which end digests become numbers; none: the stream says it. Goes before limits.digests.
+  std::optional<DigestEnd> digests = {};
   wire::DecodeLimits limits = {};
   // Data-parallel ranks one stream may name. A batch that names one more is refused.
   std::size_t ranks_max = 1024;
@@ -55,6 +58,7 @@ struct TranslatorStats {
   std::uint64_t legacy_layouts = 0;      // see wire::EventBatch
   std::uint64_t trailing_bytes = 0;
   std::array<std::uint64_t, kDropReasonCount> dropped{};
+  std::uint64_t digest_changes = 0;         // see PlacementBatch::forget
   std::uint32_t mismatched_block_size = 0;  // of the last kBlockSizeMismatch; 0 when there was none
 };
 
@@ -93,6 +97,8 @@ class EventTranslator {
   // a block passes whatever was counted before. Salts and groups stay.
   void ForgetCounts();
 
+  // By which end digests are read, and how that is known.
+  [[nodiscard]] DigestReading digests() const;
   [[nodiscard]] const TranslatorOptions& options() const;
   [[nodiscard]] const TranslatorStats& stats() const;
 

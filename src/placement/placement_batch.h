@@ -46,6 +46,9 @@ struct PlacementBatch {
   // The block size, in tokens, that the rank's main group stores with instead of the registered
   // one; 0 while they agree. What is stored so is dropped.
   std::uint32_t wrong_block_size = 0;
+  // What came before is to be forgotten, of all ranks of the stream: its digests were read by the
+  // wrong end, so that blocks would not be found when they go.
+  bool forget = false;
   std::vector<PlacementEvent> events;
   std::vector<std::uint32_t> event_index;  // of each event, its place in the engine's batch
   std::vector<DroppedEvent> dropped;
@@ -60,6 +63,7 @@ struct PlacementBatch {
     ts = 0;
     dp_rank.reset();
     wrong_block_size = 0;
+    forget = false;
     events.clear();
     event_index.clear();
     dropped.clear();

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "model/side_group.h"
+#include "placement/chunk_book.h"
 #include "placement/copy_table.h"
+#include "placement/held_events.h"
 #include "wire/event_batch.h"
 
 namespace kvr::placement {
@@ -45,6 +47,8 @@ struct RankMemory {
   std::uint32_t wrong_block_size = 0;  // ... and the last one was of this size; 0: of the right one
   GroupTable groups;
   CopyTable blocks;
+  HeldEvents held;
+  ChunkBook chunks;
 };
 
 }  // namespace kvr::placement

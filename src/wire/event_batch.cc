@@ -29,6 +29,7 @@ void EventBatch::Clear() {
   mm_blocks.clear();
   mm_hashes.clear();
   copies_left.clear();
+  digests.clear();
 }
 
 EngineEvent& EventBatch::Add(EventType type, std::span<const EngineHash> block_hashes) {

@@ -86,6 +86,12 @@ struct EngineEvent {
   std::string_view backend;  // the part of a pool that workers share; empty: no pool speaks
 };
 
+// A block's name that came as more than 8 bytes, by either end. See DigestEnd.
+struct DigestName {
+  EngineHash last{};
+  EngineHash first{};
+};
+
 // An event that could not be decoded; its siblings were.
 struct BadEvent {
   std::uint32_t index = 0;
@@ -110,6 +116,8 @@ struct EventBatch {
   std::vector<Slice> mm_blocks;
   std::vector<std::uint64_t> mm_hashes;
   std::vector<std::uint32_t> copies_left;
+
+  std::vector<DigestName> digests;  // those among the hashes and parents, in their order
 
   [[nodiscard]] std::span<const EngineHash> HashesOf(const EngineEvent& event) const {
     return Part(hashes, event.hashes);

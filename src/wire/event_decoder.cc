@@ -120,6 +120,7 @@ struct Mark {
         mm_blocks(batch.mm_blocks.size()),
         mm_hashes(batch.mm_hashes.size()),
         copies_left(batch.copies_left.size()),
+        digests(batch.digests.size()),
         legacy_layouts(batch.legacy_layouts) {}
 
   void Rewind(EventBatch& batch) const {
@@ -130,10 +131,11 @@ struct Mark {
     batch.mm_blocks.resize(mm_blocks);
     batch.mm_hashes.resize(mm_hashes);
     batch.copies_left.resize(copies_left);
+    batch.digests.resize(digests);
     batch.legacy_layouts = legacy_layouts;
   }
 
-  std::size_t hashes, tokens, extra_blocks, extra_keys, mm_blocks, mm_hashes, copies_left;
+  std::size_t hashes, tokens, extra_blocks, extra_keys, mm_blocks, mm_hashes, copies_left, digests;
   std::uint32_t legacy_layouts;
 };
 

@@ -6,14 +6,11 @@
 #include <span>
 
 #include "base/result.h"
+#include "model/digest.h"
 #include "wire/decode_error.h"
 #include "wire/event_batch.h"
 
 namespace kvr::wire {
-
-// Which bytes of a digest an engine takes for its integer form, big-endian. The bytes alone do not
-// say; vLLM and what is built on it take the last 8, SGLang and TensorRT-LLM the first 8.
-enum class DigestEnd : std::uint8_t { kLast, kFirst };
 
 // Ceilings that hold whatever the peer sends. The first two refuse the batch; an event that would
 // cross one of the others is refused alone.

@@ -17,6 +17,14 @@ std::uint32_t Size32(std::size_t size) {
   return static_cast<std::uint32_t>(size);  // below DecodeLimits::payload_bytes_max
 }
 
+// The last 8 of the bytes, big-endian.
+EngineHash FromBytes(std::string_view bytes) {
+  std::uint64_t value = 0;
+  for (const char c : bytes)
+    value = value << 8 | static_cast<unsigned char>(c);
+  return EngineHash{value};
+}
+
 // An integer by its 64 bits, whatever its sign; a digest by 8 of its bytes, big-endian, which is
 // what an engine that sends integers makes of the same digest.
 bool HashOf(FieldContext& context, const MsgpackItem& item, std::size_t at, EngineHash& hash) {
@@ -27,12 +35,9 @@ bool HashOf(FieldContext& context, const MsgpackItem& item, std::size_t at, Engi
   }
   if (item.kind != Kind::kBin) return in.Fail(DecodeErrc::kWrongType, at);
   if (item.bytes.empty()) return in.Fail(DecodeErrc::kOutOfRange, at);
-  std::string_view digest = item.bytes;
-  if (context.limits.digests == DigestEnd::kFirst) digest = digest.substr(0, sizeof hash);
-  std::uint64_t value = 0;
-  for (const char c : digest)
-    value = value << 8 | static_cast<unsigned char>(c);
-  hash = EngineHash{value};
+  const DigestName name{FromBytes(item.bytes), FromBytes(item.bytes.substr(0, sizeof hash))};
+  hash = context.limits.digests == DigestEnd::kLast ? name.last : name.first;
+  if (item.bytes.size() > sizeof hash) context.batch.digests.push_back(name);
   return true;
 }
 

@@ -348,6 +348,38 @@ class Groups(IndexerTest):
         self.assertNotIn("5", self.indexer.query(chain)["hybrid"])
         self.assertEqual(self.indexer.listener(5)["state"], "exact")
 
+    def test_host_copies_of_groups_not_yet_known(self):
+        """Connectors name the group of a host copy and not its kind. In every order of the events,
+        in one batch and in four, the same is held."""
+        kind = lambda number, name: {"group_idx": number, "kv_cache_spec_kind": name}
+        host = lambda number: {"group_idx": number, "medium": "CPU", "block_size": 0}
+        events = [stored([11, 12], None, A + B, **kind(3, "full_attention")),
+                  stored([12], None, A + B, **{**kind(0, "mamba"), "block_size": 8}),
+                  stored([12], None, [], **host(3)), stored([12], None, [], **host(0))]
+        worker = 0
+        for order in itertools.permutations(events):
+            for one_batch in (True, False):
+                worker += 1
+                engine = self.engine(worker)
+                if one_batch:
+                    engine.send(*order)
+                else:
+                    for event in order:
+                        engine.send(event)
+                self.drain(engine)
+                hybrid = lambda: self.indexer.query(A + B).get("hybrid", {}).get(str(worker))
+                self.assertEqual(hybrid(), {"0": 8})
+                self.send(engine, removed([12], group_idx=0), removed([12], group_idx=3))
+                self.assertEqual(self.indexer.tiers(A + B, worker), (4, 8, 8))
+                self.assertEqual(hybrid(), {"0": 8})
+                self.send(engine, removed([12], group_idx=0, medium="CPU"))
+                self.assertEqual(self.indexer.tiers(A + B, worker), (4, 8, 8))
+                self.assertEqual(hybrid(), {"0": 0})
+                self.send(engine, removed([12], group_idx=3, medium="CPU"))
+                self.assertEqual(self.indexer.tiers(A + B, worker), (4, 4, 4))
+                engine.close()
+                self.indexer.unregister(worker)
+
     def test_unknown_group_kind(self):
         engine = self.engine(1)
         self.send(engine, stored([11], None, A, group_idx=0, kv_cache_spec_kind="full_attention"),

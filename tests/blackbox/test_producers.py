@@ -5,7 +5,7 @@ import json
 import struct
 import subprocess
 
-from kvr_testlib import (A, B, KVROUTE, Client, IndexerTest, Mock, Process, main, pack, removed,
+from kvr_testlib import (A, B, C, D, E, X, KVROUTE, Client, IndexerTest, Mock, Process, main, pack, removed,
                          settle, stored)
 
 DIALECTS = ("vllm-0.9.0", "vllm-0.9.1", "vllm-0.10.2", "vllm-0.14", "vllm-0.17", "vllm-0.19",
@@ -72,6 +72,35 @@ class PromptEmbeddings(IndexerTest):
         self.expect(B, 4)
         self.send(engine, removed([11, 12, 13, 21]))
         self.assertEqual(len(self.indexer.dumped()), 1)
+
+
+class LmcacheChunks(IndexerTest):
+    def test_chunks_are_copies_of_the_engines_blocks(self):
+        """Two chunks of two blocks, under LMCache's names and with its one token too many."""
+        for media, medium in (("lenient", "cpu"), ("strict", "CPU")):
+            with self.subTest(media):
+                engine = self.engine(1, register=False)
+                answer = self.indexer.register(1, engine.endpoint, media=media)
+                self.assertEqual(answer.status, 201, answer)
+                engine.wait_subscriber()
+                chunk = lambda name, parent, tokens: stored([name], parent, tokens, block_size=8,
+                                                            medium=medium)
+                if media == "strict":  # from the first chunk on
+                    self.send(engine, chunk(70, None, E + X))
+                self.send(engine, stored([11, 12], None, A + B), stored([13, 14], 12, C + D))
+                self.send(engine, chunk(b"\x71" * 32, None, A + B + C[:1]),
+                          chunk(b"\x72" * 32, b"\x71" * 32, C + D))
+                self.assertEqual(self.indexer.tiers(A + B + C + D), (16, 16, 16))
+                self.send(engine, removed([14, 13, 12, 11]))
+                self.assertEqual(self.indexer.tiers(A + B + C + D), (0, 16, 16))
+                self.send(engine, stored([11], None, A))
+                self.assertEqual(self.indexer.tiers(A + B + C + D), (4, 16, 16))
+                # Nobody removes them: they go with the engine's time.
+                engine.publish(engine.next_seq, pack([900.0, [], None]))
+                self.drain(engine)
+                self.assertEqual(self.indexer.tiers(A + B + C + D), (4, 4, 4))
+                engine.close()
+                self.assertEqual(self.indexer.unregister(1).status, 200)
 
 
 class PolledGateway(IndexerTest):
@@ -160,6 +189,39 @@ class Registration(IndexerTest):
         self.send(engine, stored([digest], None, A), stored([7], None, B, medium="cpu"))
         self.assertEqual({block[4] for block in self.indexer.dumped()},
                          {int.from_bytes(digest[:8], "big"), 7})
+        self.send(engine, removed([int.from_bytes(digest[:8], "big")]))
+        self.expect(A, 0)
+
+    def test_the_end_of_digests_is_found_out(self):
+        """SGLang's digests become numbers by their first bytes, vLLM's by their last; both here."""
+        digest = bytes(range(1, 33))
+        for worker, part, end in ((1, digest[-8:], "last"), (2, digest[:8], "first")):
+            engine = self.engine(worker)
+            number = int.from_bytes(part, "big")
+            self.send(engine, stored([number], None, A))
+            self.assertNotIn("digest_end", self.indexer.listener(worker))
+            self.send(engine, stored([12], digest, B))
+            self.expect(A + B, 8, worker)
+            self.send(engine, removed([digest]))
+            self.expect(A, 0, worker)
+            listener = self.indexer.listener(worker)
+            self.assertEqual((listener["digest_end"], listener["digest_evidence"]), (end, "names"))
+            self.assertEqual(listener["state"], "exact")
+
+    def test_a_wrong_guess_of_the_end_credits_nothing(self):
+        engine, digest = self.engine(1), bytes(range(1, 33))
+        self.send(engine, stored([digest, 12], None, A + B), stored([13], 12, C))
+        self.expect(A + B + C, 12)
+        self.assertEqual(self.indexer.listener()["digest_evidence"], "assumed")
+        # This number is the digest's other end: the block and all that was said is gone.
+        self.send(engine, removed([int.from_bytes(digest[:8], "big")]))
+        self.expect(A + B + C, 0)
+        self.assertEqual(self.indexer.dumped(), [])
+        listener = self.indexer.listener()
+        self.assertEqual((listener["state"], listener["reason"]), ("degraded", "undecodable"))
+        self.assertEqual(self.indexer.metrics().total("kvr_ingest_digest_changes_total"), 1)
+        self.send(engine, stored([digest], None, A))
+        self.expect(A, 4)
         self.send(engine, removed([int.from_bytes(digest[:8], "big")]))
         self.expect(A, 0)
 

@@ -68,6 +68,19 @@ class Node {
     const EngineHash hash{name};
     batch_.AddRemoved(std::span(&hash, 1)).group = kind.group;
   }
+  // As connectors announce host copies: by the number of the group and their names.
+  void StoreHost(const Kind& kind, std::uint64_t name) {
+    const EngineHash hash{name};
+    wire::EngineEvent& event = batch_.AddStored(std::span(&hash, 1), std::nullopt, {}, 0);
+    event.group = kind.group;
+    event.medium = "CPU";
+  }
+  void RemoveHost(const Kind& kind, std::uint64_t name) {
+    const EngineHash hash{name};
+    wire::EngineEvent& event = batch_.AddRemoved(std::span(&hash, 1));
+    event.group = kind.group;
+    event.medium = "CPU";
+  }
   void ClearAll() { batch_.AddCleared(); }
 
   void Send() {
@@ -232,6 +245,61 @@ TEST(HybridModels, AClearBetweenSideEventsKeepsItsPlace) {
   node.Store(kMain, {11}, std::nullopt, Tokens(0, 1));
   node.Send();
   EXPECT_EQ(node.Ask(Tokens(0, 1)).hit, 1u);
+}
+
+// The groups of a hybrid model whose main group is not group 0, in all orders, in one batch and in
+// many: host copies count for the group they are of, whenever its kind becomes known.
+TEST(HybridModels, HostCopiesWaitForTheKindOfTheirGroup) {
+  constexpr Kind kFull = {"full_attention", 3};
+  constexpr Kind kState = {"mamba", 0, std::nullopt, 2 * kBlockSize};
+  for (const bool one_batch : {true, false}) {
+    std::array<int, 4> order = {0, 1, 2, 3};
+    do {
+      SCOPED_TRACE(testing::Message()
+                   << one_batch << " " << order[0] << order[1] << order[2] << order[3]);
+      Node node;
+      for (const int step : order) {
+        if (step == 0) node.Store(kFull, {11, 12}, std::nullopt, Tokens(0, 2));
+        if (step == 1) node.Store(kState, {12}, std::nullopt, Tokens(0, 2));
+        if (step == 2) node.StoreHost(kFull, 12);
+        if (step == 3) node.StoreHost(kState, 12);
+        if (!one_batch) node.Send();
+      }
+      node.Send();
+      EXPECT_EQ(node.Ask(Tokens(0, 2)).held, 2u);
+      EXPECT_EQ(node.Ask(Tokens(0, 2)).hit, 2u);
+      // Of the state a copy is left in host memory.
+      node.Remove(kState, 12);
+      node.Send();
+      EXPECT_EQ(node.Ask(Tokens(0, 2)).hit, 2u);
+      node.RemoveHost(kState, 12);
+      node.Send();
+      EXPECT_EQ(node.Ask(Tokens(0, 2)).held, 2u);
+      EXPECT_EQ(node.Ask(Tokens(0, 2)).hit, 0u);
+      // ... and so of the main group's block, until that goes, too.
+      node.Remove(kFull, 12);
+      node.Send();
+      EXPECT_EQ(node.Ask(Tokens(0, 2)).held, 2u);
+      node.RemoveHost(kFull, 12);
+      node.Send();
+      EXPECT_EQ(node.Ask(Tokens(0, 2)).held, 1u);
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
+}
+
+TEST(HybridModels, HeldCopiesAreBoundedAndGoWithAClear) {
+  constexpr Kind kFull = {"full_attention", 3};
+  for (const bool too_many : {false, true}) {
+    Node node;
+    node.StoreHost(kFull, 12);
+    for (std::uint64_t i = 0; too_many && i < 20'000; ++i)
+      node.StoreHost(kWindow, 1'000 + i);
+    if (!too_many) node.ClearAll();
+    node.Store(kFull, {11, 12}, std::nullopt, Tokens(0, 2));
+    node.Remove(kFull, 12);
+    node.Send();
+    EXPECT_EQ(node.Ask(Tokens(0, 2)).held, 1u);
+  }
 }
 
 // --- any order of the groups, any cut into batches ----------------------------------------------

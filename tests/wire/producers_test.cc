@@ -1,6 +1,9 @@
 // Producers beside the engines themselves, and what sets engines apart that share one wire.
 #include <string>
+#include <utility>
+#include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "support/engine_samples.h"
@@ -26,7 +29,7 @@ TEST(Producers, DigestsAreFoldedAsTheEngineDoes) {
   Stream vllm;
   EXPECT_EQ(vllm.Feed(Batch({store})), "stored device 2164874634404590027=A");
   auto options = StreamOptions();
-  options.limits.digests = wire::DigestEnd::kFirst;
+  options.digests = DigestEnd::kFirst;
   Stream sglang(options);
   EXPECT_EQ(sglang.Feed(Batch({store})), "stored device 14543684119246146921=A");
   // Integers are what they are in both.
@@ -36,6 +39,143 @@ TEST(Producers, DigestsAreFoldedAsTheEngineDoes) {
   const std::string brief = Rm(R"({"$bytes":"010203"})");
   EXPECT_EQ(vllm.Feed(Batch({brief})), "removed device 66051");
   EXPECT_EQ(sglang.Feed(Batch({brief})), "removed device 66051");
+}
+
+// Blocks by number and by digest: 1e0b... is the last end of kDigest, c9d5... the first.
+constexpr std::string_view kLastEnd = "2164874634404590027";
+constexpr std::string_view kFirstEnd = "14543684119246146921";
+
+std::string Bytes(std::string_view hex) {
+  return R"({"$bytes":")" + std::string(hex) + R"("})";
+}
+
+TEST(DigestEnds, AreFoundOut) {
+  const std::string digest = Bytes(kDigest);
+  const std::string last(kLastEnd);
+  const std::string first(kFirstEnd);
+  const std::string cpu = R"("medium":"CPU")";
+  const std::string salt = R"("cache_salt":"a")";
+  const std::string stored_last = "stored device " + last + "=A";
+  const std::string stored_first = "stored device " + first + "=A";
+  using Evidence = DigestEvidence;
+  const struct {
+    std::string_view id;
+    std::vector<std::pair<std::string, std::string>> batches;  // an event and what it means
+    DigestReading reading;
+  } rows[] = {
+      {"no digest", {{St("11", "null", kA), "stored device 11=A"}}, {}},
+      {"8 bytes are no digest",
+       {{St(Bytes("000000000000000b"), "null", kA), "stored device 11=A"}},
+       {}},
+      {"only digests",
+       {{St(digest, "null", kA), stored_last}, {Rm(digest), "removed device " + last}},
+       {DigestEnd::kLast, Evidence::kAssumed}},
+      {"the number first, then its digest off the device",
+       {{St(last, "null", kA), stored_last},
+        {St(digest, "null", "", cpu), "named host_pinned " + last}},
+       {DigestEnd::kLast, Evidence::kNames}},
+      {"the same of the other engine",
+       {{St(first, "null", kA), stored_first},
+        {St(digest, "null", "", cpu), "named host_pinned " + first},
+        {Rm(digest), "removed device " + first}},
+       {DigestEnd::kFirst, Evidence::kNames}},
+      {"removed by digest",
+       {{St(first, "null", kA), stored_first}, {Rm(digest), "removed device " + first}},
+       {DigestEnd::kFirst, Evidence::kNames}},
+      {"a digest for a parent",
+       {{St(first, "null", kA), stored_first},
+        {St("12", digest, kB), "stored device <" + first + " 12=B"}},
+       {DigestEnd::kFirst, Evidence::kNames}},
+      {"removed by number",
+       {{St(digest, "null", kA), stored_last}, {Rm(first), "forget; removed device " + first}},
+       {DigestEnd::kFirst, Evidence::kNames}},
+      {"the child names its parent by number",
+       {{St(digest, "null", kA), stored_last},
+        {St("12", first, kB), "forget; stored device <" + first + " 12=B"}},
+       {DigestEnd::kFirst, Evidence::kNames}},
+      {"a salt of its own, as SGLang sends it",
+       {{St(digest, "null", kA, salt), "stored device " + first + "=" + Local('A', "", "a")}},
+       {DigestEnd::kFirst, Evidence::kForm}},
+      {"bigrams",
+       {{St(digest, "null", "[1,2],[2,3],[3,4],[4,5]"),
+         "stored device " + first + "=1914873892905420881"}},
+       {DigestEnd::kFirst, Evidence::kForm}},
+      {"keys, as vLLM sends them",
+       {{St(digest, "null", kA, R"("extra_keys":[null])"), stored_last}},
+       {DigestEnd::kLast, Evidence::kForm}},
+      {"a form that comes late",
+       {{St(digest, "null", kA), stored_last},
+        {Rm(digest, R"("medium":"CPU_PINNED")"), "forget; removed host_pinned " + first}},
+       {DigestEnd::kFirst, Evidence::kForm}},
+      {"names overrule the form",
+       {{St(first, "null", kA), stored_first},
+        {Rm(digest, R"("group_idx":0)"), "removed device " + first}},
+       {DigestEnd::kFirst, Evidence::kNames}},
+      {"what is proven stays so",
+       {{St(last, "null", kA), stored_last},
+        {Rm(digest), "removed device " + last},
+        {St(digest, "null", kA, salt), "stored device " + last + "=" + Local('A', "", "a")}},
+       {DigestEnd::kLast, Evidence::kNames}},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Stream stream;
+    for (const auto& [event, outcome] : row.batches)
+      EXPECT_EQ(stream.Feed(Batch({event})), outcome);
+    EXPECT_EQ(stream.translator().digests(), row.reading);
+    std::uint64_t changes = 0;
+    for (const auto& [event, outcome] : row.batches)
+      changes += outcome.starts_with("forget") ? 1u : 0u;
+    EXPECT_EQ(stream.translator().stats().digest_changes, changes);
+    stream.translator().Reset();
+    EXPECT_EQ(stream.translator().digests(), DigestReading());
+  }
+}
+
+TEST(DigestEnds, WithinOneBatch) {
+  Stream vllm;
+  EXPECT_EQ(vllm.Feed(Batch({St(kLastEnd, "null", kA), Rm(Bytes(kDigest))})),
+            "stored device 2164874634404590027=A; removed device 2164874634404590027");
+  Stream sglang;
+  EXPECT_EQ(sglang.Feed(Batch({St(kFirstEnd, "null", kA), Rm(Bytes(kDigest))})),
+            "stored device 14543684119246146921=A; removed device 14543684119246146921");
+  // The digest comes before the number.
+  Stream later;
+  EXPECT_EQ(later.Feed(Batch({St(Bytes(kDigest), "null", kA), Rm(kFirstEnd)})),
+            "stored device 14543684119246146921=A; removed device 14543684119246146921");
+}
+
+TEST(DigestEnds, WhatIsConfiguredWins) {
+  auto options = StreamOptions();
+  options.digests = DigestEnd::kLast;
+  Stream stream(options);
+  EXPECT_EQ(stream.Feed(Batch({St(kFirstEnd, "null", kA), Rm(Bytes(kDigest))})),
+            "stored device 14543684119246146921=A; removed device 2164874634404590027");
+  const DigestReading configured{DigestEnd::kLast, DigestEvidence::kConfigured};
+  EXPECT_EQ(stream.translator().digests(), configured);
+  stream.translator().Reset();
+  EXPECT_EQ(stream.translator().digests(), configured);
+}
+
+// Memory of digests that nothing has proven is bounded, and an undecodable sibling leaves nothing.
+TEST(DigestEnds, Bounds) {
+  Stream stream;
+  for (int i = 0; i < 70; ++i) {
+    std::string hashes;
+    for (int k = 0; k < 1'000; ++k)
+      hashes += (k == 0 ? "" : ",") + Bytes(fmt::format("f{0:015x}{0:016x}", 1'000 * i + k + 1));
+    stream.Feed(Batch({St(hashes, "null", "")}));
+  }
+  const DigestReading assumed{DigestEnd::kLast, DigestEvidence::kAssumed};
+  EXPECT_EQ(stream.translator().digests(), assumed);
+  EXPECT_EQ(stream.Feed(Batch({Rm(Bytes("f0000000000000010000000000000001"))})),
+            "removed device 1");
+  EXPECT_EQ(stream.translator().digests(), assumed);
+
+  Stream bad;
+  const std::string broken = R"(["BlockStored",[)" + Bytes(kDigest) + R"(],null,["x"],4])";
+  EXPECT_EQ(bad.Feed(Batch({broken})), "drop 0 decode_error");
+  EXPECT_EQ(bad.translator().digests(), DigestReading());
 }
 
 // LMCache and Mooncake's connector write "cpu", vLLM 0.26 FS and OBJ. They are dropped unless the

@@ -66,6 +66,37 @@ TEST(BlockSizes, Rows) {
       {"L1: a chunk under one name",
        {{St("71", "null", kAbcd, Size(16, kCpu)), "drop 0 chunked_store"},
         {St("72", "71", kAb, Size(8, R"(,"medium":"DISK")")), "drop 0 chunked_store"}}},
+      {"L1: ... of blocks that the engine stored, as far as they are known",
+       {{St("71", "null", kAb, Size(8, kCpu)), "drop 0 chunked_store"},
+        {St("11,12", "null", kAb), "stored device 11=A 12=B"},
+        {St("13", "12", kC), "stored device <12 13=C"},
+        {St("71", "null", kAbcd, Size(16, kCpu)), "named host_pinned 11 12 13"},
+        {Rm("12"), "removed device 12"},
+        {St("21", "null", kC), "stored device 21=C"},
+        {St("22", "21", kD), "stored device <21 22=D"},
+        {St("73", "71", "17,18,19,20,21,22,23,24", Size(8, kCpu)), "drop 0 chunked_store"}}},
+      {"L1: a chain of chunks with one token too many each, the last one short",
+       {{St("71", "null", kAb, Size(8, kCpu)), "drop 0 chunked_store"},
+        {St("11,12,13,14", "null", kAbcd), "stored device 11=A 12=B 13=C 14=D"},
+        {St("71", "null", "1,2,3,4,5,6,7,8,9", Size(8, kCpu)), "named host_pinned 11 12"},
+        {St("72", "71", "9,10,11,12,13,14", Size(6, kCpu)), "named host_pinned 13"},
+        {St("73", "72", kD, Size(4, kCpu)), "stored host_pinned <72 73=D"},
+        {St("74", "70", kAb, Size(8, kCpu)), "drop 0 chunked_store"}}},
+      {"L1: the root by 0, a chunk of one block, and again",
+       {{St("71", "0", kAb, Size(8, kCpu)), "drop 0 chunked_store"},
+        {St("11", "null", kA), "stored device 11=A"},
+        {St("71", "0", kA, Size(4, kCpu)), "named host_pinned 11"},
+        {St("71", "0", kA, Size(4, kCpu)), ""}}},
+      {"L1: tokens of two names are nobody's",
+       {{St("71", "null", kAb, Size(8, kCpu)), "drop 0 chunked_store"},
+        {St("11,12", "null", kAb), "stored device 11=A 12=B"},
+        {St("21", "null", kA, R"("cache_salt":"a")"), "stored device 21=" + Local('A', "", "a")},
+        {St("71", "null", kAb, Size(8, kCpu)), "named host_pinned 12"}}},
+      {"L1: a clear forgets chunks",
+       {{St("71", "null", kAb, Size(8, kCpu)), "drop 0 chunked_store"},
+        {St("11,12", "null", kAb), "stored device 11=A 12=B"},
+        {std::string(kClr), "cleared"},
+        {St("71", "null", kAb, Size(8, kCpu)), "drop 0 chunked_store"}}},
       {"L1: the last chunk is as long as it is",
        {{St("71", "null", "1,2,3", Size(3, kCpu)), std::string(kMismatch)}}},
       {"L1: one token too many",
@@ -86,6 +117,41 @@ TEST(BlockSizes, Rows) {
       EXPECT_EQ(stream.batch().wrong_block_size, step.wrong_block_size);
     }
   }
+}
+
+// Nobody says that a chunk is gone: it goes when the engine's clock says so, and lives longer when
+// it is announced again.
+TEST(Chunks, Expire) {
+  auto options = StreamOptions();
+  options.lenient_media = true;
+  Stream stream(options);
+  const auto at = [&](int seconds, const std::string& event) {
+    return stream.Feed("[" + std::to_string(seconds) + ",[" + event + "],0]");
+  };
+  const std::string chunk = St("71", "null", kAb, R"("block_size":8,"medium":"cpu")");
+  EXPECT_EQ(at(1000, St("11,12", "null", kAb)), "stored device 11=A 12=B");
+  EXPECT_EQ(at(1000, chunk), "named host_pinned 11 12");
+  EXPECT_EQ(at(1500, chunk), "");
+  EXPECT_EQ(at(1600, Rm("11")), "removed device 11");
+  EXPECT_EQ(at(2099, ""), "");
+  EXPECT_EQ(at(2100, ""), "removed host_pinned 11 12");
+  EXPECT_EQ(at(2200, chunk), "named host_pinned 12") << "11 has no copy left";
+  EXPECT_EQ(at(9000, Rm("12")), "removed device 12; removed host_pinned 12");
+  EXPECT_EQ(stream.translator().stats().unmatched_removals, 0u);
+}
+
+TEST(Chunks, WithRoomForSoMany) {
+  auto options = StreamOptions();
+  options.lenient_media = true;
+  Stream stream(options);
+  stream.Feed(Batch({St("11,12", "null", kAb)}));
+  for (int i = 0; i < 16'384; ++i)
+    stream.Feed(Batch(
+        {St(std::to_string(1'000'000 + i), "null", kAb, R"("block_size":8,"medium":"cpu")")}));
+  EXPECT_EQ(stream.translator().stats().removed_blocks, 0u);
+  const std::uint64_t held = stream.translator().stats().held_removals;
+  stream.Feed(Batch({St("7", "null", kAb, R"("block_size":8,"medium":"cpu")")}));
+  EXPECT_EQ(stream.translator().stats().held_removals, held + 2) << "the oldest gave way";
 }
 
 TEST(BlockSizes, AreOfOneRankAndForgottenWithTheEngine) {

@@ -110,6 +110,7 @@ std::string Stream::FeedBytes(std::span<const std::byte> payload) {
   const auto done = translator_.Translate(payload, batch_);
   if (!done) return fmt::format("error {}", wire::DecodeErrcName(done.error().code));
   std::string text;
+  if (batch_.forget) Append(text, "forget");
   for (const PlacementEvent& event : batch_.events)
     Append(text, Describe(event));
   for (const auto& dropped : batch_.dropped) {

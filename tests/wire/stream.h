@@ -46,6 +46,7 @@ class Stream {
   //   named disk 11 12             hash-only
   //   removed device 11 12, cleared
   //   drop 2 unknown_medium        event 2 went no further
+  //   forget             what came before was named wrongly
   //   error over_limit             the batch was refused
   // Nothing at all is "".
   std::string Feed(std::string_view json);

@@ -58,6 +58,10 @@ void WriteRank(const fleet::RankEntry& entry, const LoadByRank& loads,
   } else {
     json.Null();
   }
+  if (const DigestReading digests = health.digests(); digests.evidence != DigestEvidence::kNone) {
+    json.Field("digest_end", DigestEndName(digests.end));
+    json.Field("digest_evidence", DigestEvidenceName(digests.evidence));
+  }
   const auto load = loads.find(entry.rank);
   const routing::RankLoad idle{entry.rank, 0, 0, 0};
   const routing::RankLoad& now = load == loads.end() ? idle : load->second;

@@ -112,6 +112,10 @@ void WriteListener(JsonWriter& json, const fleet::RankEntry& entry, Nanos now) {
   }
   json.Field("connected", health.connected());
   if (const auto watermark = health.watermark()) json.Field("watermark", *watermark);
+  if (const DigestReading digests = health.digests(); digests.evidence != DigestEvidence::kNone) {
+    json.Field("digest_end", DigestEndName(digests.end));
+    json.Field("digest_evidence", DigestEvidenceName(digests.evidence));
+  }
   if (health.last_message_at() > Nanos{0}) {
     json.Field("last_message_seconds_ago",
                std::chrono::duration<double>(now - health.last_message_at()).count());

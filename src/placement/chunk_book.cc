@@ -1,0 +1,99 @@
+#include "placement/chunk_book.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hashing/block_hash.h"
+
+namespace kvr::placement {
+namespace {
+
+SequenceHash Next(std::optional<SequenceHash> parent, BlockHash block) {
+  return parent ? hashing::NextSequenceHash(*parent, block) : hashing::FirstSequenceHash(block);
+}
+
+}  // namespace
+
+void ChunkBook::Learn(std::optional<EngineHash> parent, std::span<const BlockHash> blocks,
+                      std::span<const EngineHash> names) {
+  std::optional<SequenceHash> at;
+  if (parent) {
+    const auto known = place_of_.find(Raw(*parent));
+    if (known == place_of_.end()) return;
+    at = known->second;
+  }
+  for (std::size_t i = 0; i < blocks.size() && place_of_.size() < kBlocksMax; ++i) {
+    at = Next(at, blocks[i]);
+    place_of_[Raw(names[i])] = *at;
+    const auto [known, added] = by_place_.try_emplace(Raw(*at), Known{names[i]});
+    if (!added && known->second.name != names[i]) known->second.ambiguous = true;
+  }
+}
+
+void ChunkBook::Forget(EngineHash name) {
+  const auto place = place_of_.find(Raw(name));
+  if (place == place_of_.end()) return;
+  const auto known = by_place_.find(Raw(place->second));
+  // One of two that share it does not make the other's right again.
+  if (known != by_place_.end() && known->second.name == name && !known->second.ambiguous) {
+    by_place_.erase(known);
+  }
+  place_of_.erase(place);
+}
+
+const ChunkBook::Chunk* ChunkBook::Store(EngineHash name, std::optional<EngineHash> parent,
+                                         std::span<const BlockHash> blocks, bool whole, Tier tier,
+                                         double now, bool& repeated) {
+  const double expires = now + kTtlSeconds;
+  const auto again = chunks_.find(Raw(name));
+  repeated = again != chunks_.end();
+  if (repeated) {
+    if (again->second.expires != expires) queue_.push_back({name, expires});
+    again->second.expires = expires;
+    return &again->second;
+  }
+  Chunk chunk;
+  chunk.whole = whole;
+  chunk.tier = tier;
+  chunk.expires = expires;
+  std::optional<SequenceHash> at;
+  if (parent && Raw(*parent) != 0) {  // some adapters write 0 for the root
+    const auto before = chunks_.find(Raw(*parent));
+    if (before == chunks_.end() || !before->second.whole) return nullptr;
+    at = before->second.end;
+  }
+  for (const BlockHash block : blocks) {
+    at = Next(at, block);
+    const auto known = by_place_.find(Raw(*at));
+    if (known != by_place_.end() && !known->second.ambiguous)
+      chunk.names.push_back(known->second.name);
+  }
+  if (!at || chunk.names.empty()) return nullptr;
+  chunk.end = *at;
+  queue_.push_back({name, expires});
+  return &chunks_.emplace(Raw(name), std::move(chunk)).first->second;
+}
+
+std::optional<ChunkBook::Chunk> ChunkBook::Expire(double now) {
+  // A queue of twice the chunks is mostly out of date.
+  while (!queue_.empty() && (queue_.front().expires <= now || chunks_.size() > kChunksMax ||
+                             queue_.size() > 2 * kChunksMax)) {
+    const Turn turn = queue_.front();
+    queue_.pop_front();
+    const auto found = chunks_.find(Raw(turn.chunk));
+    if (found == chunks_.end() || found->second.expires != turn.expires) continue;
+    Chunk gone = std::move(found->second);
+    chunks_.erase(found);
+    return gone;
+  }
+  return std::nullopt;
+}
+
+void ChunkBook::Clear() {
+  by_place_.clear();
+  place_of_.clear();
+  chunks_.clear();
+  queue_.clear();
+}
+
+}  // namespace kvr::placement

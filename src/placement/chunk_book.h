@@ -1,0 +1,79 @@
+// Host copies that are announced in chunks of several blocks, under names of their own. Private to
+// the module.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "model/ids.h"
+#include "model/tier.h"
+
+namespace kvr::placement {
+
+// LMCache stores whole chunks, names each by a hash that no engine knows, says tokens and the chunk
+// before, and never says that one is gone. So its blocks are looked for among those that the engine
+// stored on the device, by their tokens and what is before them; the copies go by the engine's
+// names, and expire. Tokens that the engine has under two names (of an adapter, a salt or an image
+// beside plain text) name nobody: a chunk does not say whose it is.
+//
+// Costs nothing until it is begun. Not thread-safe.
+class ChunkBook {
+ public:
+  // Device blocks that are known by their tokens, and chunks. Beyond it further blocks are not
+  // known, so that their chunks are none; the chunk that would expire first gives way.
+  static constexpr std::size_t kBlocksMax = std::size_t{1} << 20;
+  static constexpr std::size_t kChunksMax = 16'384;
+  // In the time of the engine's batches: an engine that does nothing evicts nothing.
+  static constexpr double kTtlSeconds = 600;
+
+  struct Chunk {
+    SequenceHash end{};             // of its last block
+    bool whole = true;              // its tokens end where that block does
+    std::vector<EngineHash> names;  // of its blocks, as far as the engine's are known
+    Tier tier = Tier::kHostPinned;
+    double expires = 0;
+  };
+
+  [[nodiscard]] bool begun() const { return begun_; }
+  void Begin() { begun_ = true; }
+
+  // A store on the device: blocks by their tokens alone, under `parent`.
+  void Learn(std::optional<EngineHash> parent, std::span<const BlockHash> blocks,
+             std::span<const EngineHash> names);
+  // No copy of the block is left.
+  void Forget(EngineHash name);
+
+  // A chunk of these blocks under the chunk `parent`; null when its place is not known. One that is
+  // known already lives longer and is `repeated`.
+  const Chunk* Store(EngineHash name, std::optional<EngineHash> parent,
+                     std::span<const BlockHash> blocks, bool whole, Tier tier, double now,
+                     bool& repeated);
+  // Takes out a chunk whose time is over, or for which there is no room; null when there is none.
+  std::optional<Chunk> Expire(double now);
+  [[nodiscard]] bool expires() const { return !queue_.empty(); }
+
+  void Clear();
+
+ private:
+  struct Known {
+    EngineHash name{};
+    bool ambiguous = false;
+  };
+  struct Turn {
+    EngineHash chunk{};
+    double expires = 0;
+  };
+
+  bool begun_ = false;
+  std::unordered_map<std::uint64_t, Known> by_place_;         // sequence hash → the engine's name
+  std::unordered_map<std::uint64_t, SequenceHash> place_of_;  // the engine's name → sequence hash
+  std::unordered_map<std::uint64_t, Chunk> chunks_;           // by their own names
+  std::deque<Turn> queue_;                                    // some out of date
+};
+
+}  // namespace kvr::placement

@@ -1,0 +1,391 @@
+"""The rows of the wire's edge cases, through a socket into an index: framing (T), batches and events
+(B), extra keys (X), the checks of the normaliser (N), conversion (C).
+
+A row is what one fresh engine sends, what is held afterwards, and what was filtered for which
+reason. Rows about hash vectors, bindings and the publishing side have no sockets.
+"""
+
+import struct
+
+from kvr_testlib import (A, B, C, CLEARED, IndexerTest, main, pack, removed, settle, stored)
+
+DIGEST = "0123456789abcdef" + "0" * 48
+DIGEST_HASH = 0x0123456789ABCDEF
+NAMED_IMAGE = 14770383865288705413  # of "img-1"
+SALT = "dynamo-cache-salt:"
+BIN = bytes.fromhex("c9d58ba695280d69b243e1e0df813136ca9196b286fb1a021e0b2e028ef071cb")
+
+
+def of(tokens, want, **identity):
+    """`want` device tokens of the prompt are held."""
+    return tokens, identity, want
+
+
+def image(*hashes):
+    return {"block_mm_infos": [{"mm_objects": [{"mm_hash": one} for one in hashes]}]}
+
+
+def array(*fields):
+    return ["BlockStored", [11], None, A, 4, *fields]
+
+
+def tail(*fields):
+    return array(None, "GPU", None, None, *fields)
+
+
+def of_a(**more):
+    return stored([11], None, A, **more)
+
+
+def envelope(*events, end=(0,)):
+    return pack([1.5, list(events), *end])
+
+
+def raw_event(event):
+    """A batch of one event that is bytes already."""
+    return b"\x93" + pack(1.5) + b"\x91" + event + pack(0)
+
+
+HELD, NOTHING = [of(A, 4)], [of(A, 0)]
+
+BATCHES = [
+    ("B1", pack([1.5, [], 0]), NOTHING, {}),
+    ("B2", envelope(of_a(), end=(None,)), HELD, {}),
+    ("B3", envelope(of_a(), end=()), HELD, {}),
+    ("B4", envelope(of_a(), end=(0, "x")), HELD, {}),
+    ("B5", pack({"ts": 1.5, "events": [of_a()]}), HELD, {}),
+    ("B6", pack({"ts": 1.5, "events": [of_a()], "dp_rank": 0}), HELD, {}),
+    ("B7", pack([1700000000, [of_a()], 0]), HELD, {}),
+    ("B8", envelope(of_a(), end=(-1,)), NOTHING, {}),
+    ("B10", bytes.fromhex("93cb3ff80000000000009197ab426c6f636b53746f726564920102c0980102030405060708"
+                          "04c0a347505500"), [of(A + B, 8)], {}),
+    ("B12", envelope(array(), ["BlockStored", [12], 11, ["x"], 4]), HELD, {"decode_error": 1}),
+    ("B13", envelope([], of_a()), HELD, {"decode_error": 1}),
+    ("B14", envelope(7, of_a()), HELD, {"decode_error": 1}),
+    ("B15", envelope(["BlockMoved", [1]], of_a()), HELD, {"unknown_event": 1}),
+    ("B16", envelope({"block_hashes": [1]}, of_a()), HELD, {"decode_error": 1}),
+    ("B17", envelope({"block_hashes": [11], "token_ids": A, "block_size": 4, "type": "BlockStored"}),
+     HELD, {}),
+    ("B18", envelope(of_a(new={"a": {"b": [1, {}]}})), HELD, {}),
+    ("B19", envelope({"type": "BlockStored", "block_hashes": [11], "token_ids": A}), NOTHING,
+     {"decode_error": 1}),
+    ("B20", envelope({"type": "BlockStored", "block_hashes": [11], "token_ids": A, "block_size": 4}),
+     HELD, {}),
+    ("B21", envelope(["BlockStored", [11], None, A]), NOTHING, {"decode_error": 1}),
+    ("B22", envelope(array()), HELD, {}),
+    ("B24", envelope(array(None, "GPU", "adapter")), [of(A, 4, lora_name="adapter"), of(A, 0)], {}),
+    ("B25", envelope(array(None, "GPU", {"cache_salt": "a", "session_id": "s"})),
+     [of(A, 4, cache_salt="a"), of(A, 0)], {}),
+    ("B26", envelope(array(None, "GPU", None, [[SALT + "a"]])), [of(A, 4, cache_salt="a")], {}),
+    ("B27", envelope(tail(0, "full_attention", None, "LOCAL")), HELD, {}),
+    ("B28", envelope(tail(None, None, None, "REMOTE")), NOTHING, {"remote_locality": 1}),
+    ("B29", envelope(tail(0, "full_attention", None, "LOCAL", "kvcr")), NOTHING,
+     {"unsupported_ownership": 1}),
+    ("B30", envelope(tail(1)), NOTHING, {"unlearned_group": 1}),
+    ("B31", envelope(tail("mamba")), NOTHING, {"non_main_group": 1}),
+    ("B32", envelope(tail(3, "sliding_window", 4096)), NOTHING, {"non_main_group": 1}),
+    ("B33", envelope(tail([None], 0, "full_attention")), HELD, {}),
+    ("B34", envelope(tail(None, "full_attention", None)), HELD, {}),
+    ("B35", envelope(tail(0, "full_attention", None, "LOCAL", None, {}, 7)), HELD, {}),
+    ("B36", envelope(tail("full_attention", 0, None, "REMOTE")), NOTHING, {"unknown_kind": 1}),
+    ("B37", envelope(array(), ["BlockRemoved", [11]]), NOTHING, {}),
+    ("B38", envelope(array(), ["BlockRemoved", [11], "CPU", None, None, None, "REMOTE"]), HELD,
+     {"remote_locality": 1}),
+    ("B39 array", envelope(array(), ["AllBlocksCleared"]), NOTHING, {}),
+    ("B39 extras", envelope(array(), ["AllBlocksCleared", None, 1]), NOTHING, {}),
+    ("B39 map", envelope(array(), CLEARED), NOTHING, {}),
+    ("B40", envelope(["Ignored", 1, 2], array()), HELD, {"ignored_event": 1}),
+    ("B41 map", envelope(of_a(medium="")), HELD, {}),
+    ("B41 array", envelope(array(None, "")), HELD, {}),
+    ("B42", envelope(stored([-1], None, A), removed([2**64 - 1])), NOTHING, {}),
+    ("B43 float", envelope(stored([1.0], None, A)), NOTHING, {"decode_error": 1}),
+    ("B43 text", envelope(stored(["11"], None, A)), NOTHING, {"decode_error": 1}),
+    ("B44", envelope(stored([BIN], None, A), stored([12], int.from_bytes(BIN[-8:], "big"), B)),
+     [of(A + B, 8)], {}),
+    ("B45", envelope(of_a(), stored([b"\1\2\3"], 11, B), removed([0x010203])), [of(A + B, 4)], {}),
+    ("B46", envelope(stored([0x010203], None, A), stored([12], b"\1\2\3", B)), [of(A + B, 8)], {}),
+    ("B47 negative", envelope(stored([11], None, [1, 2, 3, -1])), NOTHING, {"decode_error": 1}),
+    ("B47 2^32", envelope(stored([11], None, [1, 2, 3, 2**32])), NOTHING, {"decode_error": 1}),
+    ("B48", envelope(stored([11], None, [[1, 2], [2, 3], [3, 4], [4, 5]])),
+     [of(A + [5], 4, is_eagle=True), of(A, 0)], {}),
+    ("B49", envelope(stored([11], None, [])), NOTHING, {}),
+    ("B50", envelope(stored([11], None, [1, [2, 3]])), NOTHING, {"decode_error": 1}),
+    ("B51", envelope(stored([11], None, [[1, 2, 3]])), NOTHING, {"decode_error": 1}),
+    ("B53", raw_event(b"\x95" + pack("BlockStored") + b"\xdd\xff\xff\xff\xff" + pack(1)), NOTHING, {}),
+    ("B54", envelope(of_a(), {"type": "BlockRemoved", "block_hashes": [11],
+                               "deep": [[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]}), HELD,
+     {"decode_error": 1}),
+    ("B55", raw_event(b"\x83" + pack("type") + pack("BlockRemoved") + pack("block_hashes") +
+                      pack([11]) + pack("medium") + b"\xa2\xff\xfe"), NOTHING, {"decode_error": 1}),
+    ("B56", envelope(of_a(extra_keys=[[DIGEST]], block_mm_infos=[{"mm_objects": [
+        {"mm_hash": 7, "offsets": []}]}])), [of(A, 4, **image(7)), of(A, 0, **image(DIGEST_HASH))], {}),
+    ("B57", envelope(of_a(cache_salt="a", extra_keys=[[SALT + "b"]])),
+     [of(A, 4, cache_salt="a"), of(A, 0, cache_salt="b")], {}),
+    ("B58", envelope(of_a(cache_salt="", extra_keys=[[SALT + "b"]])),
+     [of(A, 4), of(A, 0, cache_salt="b")], {}),
+]
+
+EXTRA_KEYS = [
+    ("X1", [of_a(extra_keys=[[SALT + "t"]])], [of(A, 4, cache_salt="t"), of(A, 0)], {}),
+    ("X2", [of_a(extra_keys=[["adapter", SALT + "t"]], lora_name="adapter")],
+     [of(A, 4, lora_name="adapter", cache_salt="t"), of(A, 0, lora_name="adapter")], {}),
+    ("X3", [of_a(extra_keys=[[SALT + "x"]], lora_name=SALT + "x")], [of(A, 4, lora_name=SALT + "x")],
+     {}),
+    ("X4", [of_a(extra_keys=[[SALT]])], HELD, {}),
+    ("X5", [stored([11, 12], None, A + B, extra_keys=[None, [SALT + "t"]])],
+     [of(A + B, 4), of(A + B, 0, cache_salt="t")], {}),
+    ("X6", [of_a(extra_keys=[None, [SALT + "t"]])], HELD, {}),
+    ("X7", [of_a(extra_keys=[[DIGEST]])], [of(A, 4, **image(DIGEST_HASH)), of(A, 0),
+                                          of(A, 0, cache_salt=DIGEST)], {}),
+    ("X8", [of_a(extra_keys=[[SALT + DIGEST]])], [of(A, 4, cache_salt=DIGEST), of(A, 0)], {}),
+    ("X9", [of_a(extra_keys=[[[DIGEST, 5]]])], [of(A, 4, **image(DIGEST_HASH)), of(A, 0)], {}),
+    ("X10", [stored([11, 12], None, A + B, extra_keys=[None, ["img-1"]])],
+     [of(A + B, 4)], {}),  # set apart instead: a key that has no name
+    ("X11", [of_a(extra_keys=[[["img-1", 0]]])], [of(A, 4, **image(NAMED_IMAGE)), of(A, 0)], {}),
+    ("X12", [of_a(extra_keys=[None])], HELD, {}),
+    ("X12 empty", [of_a(extra_keys=[])], HELD, {}),
+    ("X13", [of_a(extra_keys=[[[DIGEST, 0], ["img-1", 2]]])],
+     [of(A, 4, **image(NAMED_IMAGE, DIGEST_HASH)), of(A, 0, **image(DIGEST_HASH))], {}),
+    ("X14", [of_a(extra_keys=[[7, 0.5, True]]), stored([21], None, B)], [of(A, 0), of(B, 4)], {}),
+    ("X15", [of_a(extra_keys=[[None]]), stored([21], None, B)], [of(A, 0), of(B, 4)], {}),
+    ("X16", [of_a(extra_keys=[[(SALT + "t").encode()]])], [of(A, 4, cache_salt="t")], {}),
+    ("X17", [stored([11], None, [0] * 4, extra_keys=[[BIN]]), stored([21], None, B)],
+     [of([0] * 4, 0), of(B, 4)], {}),
+    ("X18", [stored([11, 12], None, A + B, extra_keys=[None])], [of(A + B, 8)], {}),
+    ("X19", [of_a(extra_keys=[None, ["x"], ["y"]])], HELD, {}),
+]
+
+CPU, DISK = {"medium": "CPU"}, {"medium": "STORAGE"}
+
+
+def group(number, kind=None):
+    return {"group_idx": number, **({"kv_cache_spec_kind": kind} if kind else {})}
+
+
+FULL = "full_attention"
+TWO_SALTS = [of_a(cache_salt="a"), of_a(cache_salt="b")]
+
+NORMALISER = [
+    *((f"N1 {medium}", [of_a(medium=medium, **group(5, FULL)), of_a(**group(5))], NOTHING,
+       {"unknown_medium": 1, "unlearned_group": 1}) for medium in ("FS", "OBJ", "cpu", "Gpu")),
+    *((f"N5 {medium}", [of_a(medium=medium, locality="REMOTE")], NOTHING, {"remote_locality": 1})
+      for medium in ("GPU", "CPU", "STORAGE", "EXTERNAL")),
+    ("N6", [of_a(locality="local")], NOTHING, {"unknown_locality": 1}),
+    ("N7", [of_a(locality=None), stored([12], 11, B, locality="LOCAL")], [of(A + B, 8)], {}),
+    ("N8", [of_a(ownership="kvcr")], NOTHING, {"unsupported_ownership": 1}),
+    ("N9", [of_a(ownership="foo"), stored([21], None, B)], [of(A, 0), of(B, 4)],
+     {"unknown_ownership": 1}),
+    ("N10", [of_a(ownership="foo", medium="FS")], NOTHING, {"unknown_ownership": 1}),
+    ("N11", [of_a(locality="REMOTE", medium="FS")], NOTHING, {"remote_locality": 1}),
+    ("N12", [of_a(**group(0, "mamba"))], NOTHING, {"non_main_group": 1}),
+    ("N13", [of_a(**group(5, FULL))], HELD, {}),
+    ("N14", [of_a(**group(5))], NOTHING, {"unlearned_group": 1}),
+    ("N15", [of_a(**group(5, FULL)), stored([12], 11, B, **group(5))], [of(A + B, 8)], {}),
+    ("N16", [of_a(), stored([11], None, A, **group(1, "mamba")), removed([11], **group(1))], HELD,
+     {"non_main_group": 2}),
+    ("N17", [of_a(**group(0, "mamba")), of_a(**group(0))], NOTHING, {"non_main_group": 2}),
+    ("N18", [of_a(**group(0))], HELD, {}),
+    ("N19", [of_a(**group(4, "new_kind")), of_a(**group(4))], NOTHING, {"unknown_kind": 2}),
+    ("N21", [of_a(), removed([11], **group(2, FULL)), removed([11], **group(2))], NOTHING,
+     {"unlearned_group": 1}),
+    ("N24", [of_a(cache_salt="a"), stored([12], 11, B)], [of(A + B, 8, cache_salt="a"), of(A + B, 0)],
+     {}),
+    ("N27", [stored([12], 11, B)], [of(B, 0), of(A + B, 0)], {}),
+    ("N28", [*TWO_SALTS, stored([12], 11, B)],
+     [of(A + B, 0), of(B, 0)], {"ambiguous_cache_namespace": 1}),
+    ("N29", [*TWO_SALTS, stored([12], 11, B, cache_salt="b")], [of(A + B, 0)], {}),
+    ("N30", [of_a(cache_salt="a"), of_a(), stored([12], 11, B)], [of(A + B, 4)],
+     {"ambiguous_cache_namespace": 1}),
+    ("N31", [of_a(cache_salt="a"), removed([11]), of_a(), stored([12], 11, B)], [of(A + B, 8)], {}),
+    ("N32", [*TWO_SALTS, removed([11]), removed([11]), stored([12], 11, B)], NOTHING,
+     {"ambiguous_cache_namespace": 1}),
+    ("N34", [of_a(cache_salt=""), stored([12], 11, B)], [of(A + B, 8)], {}),
+    ("N35", [of_a(), ["Ignored"], stored([12], 11, B)], [of(A + B, 8)], {"ignored_event": 1}),
+    ("N36", [stored([11], None, [], medium="CPU", block_size=0)], NOTHING, {}),
+    ("N37", [of_a(cache_salt="a"), of_a(cache_salt="a", **CPU), removed([11], **CPU),
+             stored([12], 11, B)], [of(A + B, 8, cache_salt="a"), of(A + B, 0)], {}),
+]
+
+# (device, host, disk) tokens, cumulative.
+TIERS = [
+    *((f"N2 {medium}", [of_a(medium=medium)], {}, (0, 4, 4))
+      for medium in ("CPU", "CPU_PINNED", "CPU_TIER1")),
+    *((f"N3 {medium}", [of_a(medium=medium)], {}, (0, 0, 4))
+      for medium in ("STORAGE", "NVME", "DISK", "CPU_TIER2")),
+    ("N22", [of_a(**DISK, **group(7))], {}, (0, 0, 4)),
+    ("N23", [of_a(cache_salt="a", **DISK), stored([12], 11, B)], {}, None),
+    ("N25", [of_a(cache_salt="a"), stored([12], 11, B, **CPU)], {"cache_salt": "a"}, (4, 8, 8)),
+    ("N26", [of_a(cache_salt="a"), stored([12], 11, B, **DISK)], {"cache_salt": "a"}, (4, 4, 4)),
+    ("C10", [of_a(**CPU), stored([12], 11, B, **DISK), CLEARED], {}, None),
+]
+
+CONVERSION = [
+    ("C1", [stored([11, 12], None, A + B)], [of(A + B, 8)], {}),
+    ("C2", [stored([11], None, list(range(16)), block_size=16)], [of(list(range(16)), 0)],
+     {"block_size_mismatch": 1}),
+    ("C3", [stored([11, 12], None, A + B[:3])], [of(A + B, 4)], {}),
+    ("C4", [stored([11, 12], None, [[i, i + 1] for i in range(1, 8)])],
+     [of(list(range(1, 10)), 4, is_eagle=True)], {}),
+    ("C5", [stored([11, 12], None, [[i, i + 1] for i in range(1, 9)])],
+     [of(list(range(1, 10)), 8, is_eagle=True)], {}),
+    ("C7", [stored([1, 1], None, A + B)], [of(A, 0)], {"self_referencing": 1}),
+    ("C8", [stored([7], 7, A)], NOTHING, {"self_referencing": 1}),
+    ("C9", [stored([11], None, A)], HELD, {}),
+    ("C11", [of_a(lora_name="")], HELD, {}),
+    ("C12", [of_a(lora_name="x"), stored([21], None, A, cache_salt="y")],
+     [of(A, 4, lora_name="x"), of(A, 0, cache_salt="x"), of(A, 4, cache_salt="y")], {}),
+    ("C13", [of_a(extra_keys=[[[DIGEST, 3]]])], [of(A, 4, **image(DIGEST_HASH))], {}),
+    ("C14", [of_a(extra_keys=[[["img-1", 0], [DIGEST, 1]]])],
+     [of(A, 4, **image(DIGEST_HASH, NAMED_IMAGE)), of(A, 4, **image(NAMED_IMAGE, DIGEST_HASH))], {}),
+    ("C20", [stored([11], None, A[:3])], NOTHING, {"tokens_too_short": 1}),
+]
+
+
+class Rows(IndexerTest):
+    def setUp(self):
+        super().setUp()
+        self.worker = 0
+
+    def fresh(self):
+        self.worker += 1
+        return self.engine(self.worker)
+
+    def finish(self, engine):
+        engine.close()
+        self.assertEqual(self.indexer.unregister(self.worker).status, 200)
+
+    def check(self, rows):
+        for row, sent, held, filtered in rows:
+            with self.subTest(row):
+                before = self.indexer.metrics()
+                engine = self.fresh()
+                engine.publish(0, sent if isinstance(sent, bytes) else envelope(*sent))
+                self.drain(engine)
+                for tokens, identity, want in held:
+                    self.assertEqual(self.indexer.score(tokens, self.worker, **identity), want,
+                                     (tokens, identity))
+                after = self.indexer.metrics()
+                name = "kvr_ingest_events_filtered_total"
+                reasons = {series.split('"')[1]: after[series] - before.get(series, 0)
+                           for series in after if series.startswith(name)
+                           and after[series] != before.get(series, 0)}
+                self.assertEqual(reasons, filtered)
+                # The stream goes on whatever it was.
+                self.send(engine, stored([91], None, C))
+                self.assertEqual(self.indexer.score(C, self.worker), 4)
+                self.finish(engine)
+
+    def test_batches_and_events(self):
+        self.check(BATCHES)
+
+    def test_extra_keys(self):
+        self.check(EXTRA_KEYS)
+
+    def test_normaliser(self):
+        self.check(NORMALISER)
+
+    def test_conversion(self):
+        self.check(CONVERSION)
+
+    def test_tiers(self):
+        for row, events, identity, want in TIERS:
+            with self.subTest(row):
+                engine = self.fresh()
+                self.send(engine, *events)
+                self.assertEqual(self.indexer.tiers(A + B, self.worker, **identity), want)
+                self.finish(engine)
+
+    def test_n4_the_external_tier(self):
+        engine = self.fresh()
+        for i, medium in enumerate(("EXTERNAL", "NETWORK", "REMOTE", "SHARED")):
+            self.send(engine, stored([11 + i], None, [i + 1] * 4, medium=medium))
+            self.assertEqual(len(self.indexer.dumped(self.worker)), i + 1)
+        self.assertEqual({block[2] for block in self.indexer.dumped()}, {"external"})
+
+    def test_b9_n20_n33_ranks(self):
+        """Groups and salts are of one rank; so is a clear."""
+        engine = self.engine(1)
+        self.assertEqual(self.indexer.register(1, engine.endpoint, rank=3).status, 201)
+        engine.wait_subscriber()
+        engine.send(of_a(cache_salt="a", **group(5, FULL)), rank=0)
+        engine.send(of_a(cache_salt="a", **group(5)), rank=3)
+        engine.send(of_a(cache_salt="a"), rank=3)
+        settle(lambda: (self.indexer.watermark(1, 0), self.indexer.watermark(1, 3)), (2, 2))
+        self.assertEqual(self.indexer.scores(A, cache_salt="a"), {(1, 0): 4, (1, 3): 4})
+        self.assertEqual(self.indexer.filtered("unlearned_group"), 2)  # each stream reads both ranks
+        engine.send(CLEARED, rank=0)
+        engine.send(stored([12], 11, B), rank=3)
+        settle(lambda: (self.indexer.watermark(1, 0), self.indexer.watermark(1, 3)), (4, 4))
+        self.assertEqual(self.indexer.scores(A + B, cache_salt="a"), {(1, 3): 8})
+
+    def test_b11_the_golden_removal(self):
+        golden = bytes.fromhex("93cb3ff80000000000009183a474797065ac426c6f636b52656d6f766564ac626c6f63"
+                               "6b5f68617368657391ffa66d656469756da343505503")
+        engine = self.engine(1, rank=3)
+        self.send(engine, stored([2**64 - 1], None, A), stored([2**64 - 1], None, A, **CPU), rank=3)
+        self.assertEqual(len(self.indexer.dumped()), 2)
+        engine.publish(1, golden)
+        self.drain(engine)
+        self.assertEqual([block[2] for block in self.indexer.dumped()], ["device"])
+
+    def test_b23_an_adapter_by_number_is_not_the_base_model(self):
+        engine = self.fresh()
+        self.send(engine, array(42), ["BlockStored", [21], None, B, 4, 0])
+        self.expect(A, 0)
+        self.expect(B, 4)
+
+    def test_b52_a_large_event(self):
+        engine, count = self.engine(1), 100_000
+        tokens = list(range(4 * count))
+        engine.publish(0, [stored(range(1, count + 1), None, tokens)])
+        settle(self.indexer.watermark, 0, seconds=60)
+        self.expect(tokens[:4000], 4000)
+        engine.publish(1, [stored(range(1 << 21), None, []), stored([7], None, [9, 9, 9, 9])])
+        settle(self.indexer.watermark, 1, seconds=60)
+        self.assertEqual(self.indexer.filtered("decode_error"), 1)
+        self.expect([9, 9, 9, 9], 4)
+
+
+class Framing(IndexerTest):
+    def test_rows_t1_to_t11(self):
+        """What is refused is counted and passed; the next message is fine."""
+        engine, good = self.engine(1), lambda name, tokens: envelope(stored([name], None, tokens))
+        seq = lambda number: struct.pack(">Q", number)
+        refused = [
+            ("T2", "frames_rejected", [seq(0), good(1, A)]),
+            ("T4", "frames_rejected", [b"", seq(0), good(1, A), b"more"]),
+            ("T5", "frames_rejected", [b"", b"\0\0\0\0", good(1, A)]),
+            ("T5 long", "frames_rejected", [b"", b"\0" * 9, good(1, A)]),
+        ]
+        for i, (row, _, frames) in enumerate(refused, start=1):
+            with self.subTest(row):
+                engine.send_frames(*frames)
+                total = lambda: self.indexer.metrics().total("kvr_ingest_frames_rejected_total")
+                settle(total, i)
+                self.assertIsNone(self.indexer.watermark())
+        engine.send_frames(b"a topic", seq(0), good(11, A))   # T1
+        settle(self.indexer.watermark, 0)
+        engine.send_frames(b"", seq(1), good(12, B))          # T6 T7: 1, not 2^56
+        settle(self.indexer.watermark, 1)
+        failures = lambda: self.indexer.metrics().total("kvr_ingest_decode_failures_total")
+        for i, (row, payload) in enumerate([("T8", b""), ("T9", b"\xc1"), ("T10", good(1, C)[:-9])]):
+            with self.subTest(row):
+                engine.send_frames(b"", seq(2 + i), payload)
+                settle(failures, i + 1)
+        engine.send_frames(b"", seq(5), good(13, C) + b"\xc0\xc1")  # T11
+        settle(self.indexer.watermark, 5)
+        self.assertEqual(self.indexer.metrics().total("kvr_ingest_trailing_bytes_total"), 2)
+        for tokens in (A, B, C):
+            self.expect(tokens, 4)
+
+    def test_t14_t16_an_idle_stream(self):
+        """Nothing came: it is healthy, and it ends when asked to."""
+        engine = self.engine(1)
+        settle(lambda: self.indexer.listener()["status"], "active")
+        self.assertEqual(self.indexer.unregister(1).status, 200)
+        self.assertEqual(self.indexer.workers(), {})
+        self.assertEqual(self.indexer.register(1, engine.endpoint).status, 201)
+
+
+if __name__ == "__main__":
+    main()
