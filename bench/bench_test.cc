@@ -406,6 +406,19 @@ TEST(ReplayTest, MeasuresEverything) {
   EXPECT_THAT(ReplayText(result), HasSubstr("checksum"));
 }
 
+TEST(ReplayTest, ProvenanceComparesTheSameFills) {
+  const auto ops = GenerateOps(Conversations(), SmallOptions());
+  ASSERT_TRUE(ops);
+  const IndexFeed plain(*ops);
+  const IndexFeed eligible(*ops, true);
+  EXPECT_FALSE(plain.updates().front().eligible);
+  EXPECT_TRUE(eligible.updates().front().eligible);
+  const ProvenanceResult result = MeasureProvenance(plain, eligible, 3);
+  EXPECT_EQ(result.rounds, 3u);
+  EXPECT_GT(result.heap_ratio, 0.9);
+  EXPECT_GT(result.apply_ratio, 0.0);
+}
+
 TEST(MeasureTest, PercentilesAreNearestRank) {
   std::vector<std::uint32_t> samples;
   for (std::uint32_t i = 1'000; i > 0; --i)

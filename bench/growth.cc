@@ -53,8 +53,7 @@ Result<GrowthPoint> MeasurePoint(ShapeOptions shape, std::uint64_t blocks) {
   KVR_TRY(const OpTrace trace, GenerateShape(shape));
   const IndexFeed feed(trace);
   const FillResult fill = MeasureFill(feed);
-  FedIndex index(feed);
-  index.ApplyAll();
+  const FedIndex& index = *fill.index;
   return GrowthPoint{.ranks = shape.ranks,
                      .depth = shape.depth,
                      .holders = shape.holders,

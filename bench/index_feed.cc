@@ -7,7 +7,8 @@
 
 namespace kvr::bench {
 
-IndexFeed::IndexFeed(const OpTrace& trace) : ranks_(trace.ranks), counts_(CountOps(trace)) {
+IndexFeed::IndexFeed(const OpTrace& trace, bool eligible)
+    : ranks_(trace.ranks), counts_(CountOps(trace)) {
   // Events borrow from these, so they must not grow afterwards.
   stored_.reserve(counts_.stored_blocks);
   removed_.reserve(counts_.removed_blocks);
@@ -26,6 +27,7 @@ IndexFeed::IndexFeed(const OpTrace& trace) : ranks_(trace.ranks), counts_(CountO
     switch (op.kind) {
       case OpKind::kStored: {
         event.kind = PlacementKind::kStored;
+        event.eligible = eligible;
         if (op.has_parent) event.parent = EngineHash{op.parent};
         const std::size_t begin = stored_.size();
         for (std::size_t i = 0; i < words.size(); i += 2)

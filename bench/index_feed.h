@@ -17,7 +17,8 @@ namespace kvr::bench {
 
 class IndexFeed {
  public:
-  explicit IndexFeed(const OpTrace& trace);
+  // `eligible`: of every store, see PlacementEvent.
+  explicit IndexFeed(const OpTrace& trace, bool eligible = false);
 
   [[nodiscard]] std::span<const PlacementEvent> updates() const { return updates_; }
   [[nodiscard]] std::size_t queries() const { return query_ends_.size(); }

@@ -32,6 +32,7 @@ struct Args {
   std::string svg;
   std::uint64_t growth_blocks = 1u << 20;
   std::size_t growth_steps = 100;
+  std::size_t rounds = 5;
 };
 
 void Print(const std::string& text) {
@@ -72,18 +73,30 @@ Result<void> RunDescribe(const Args& args) {
   return {};
 }
 
-Result<void> RunReplay(const Args& args) {
-  // The feed has all that is needed, so the trace goes before anything is measured.
-  KVR_TRY(const IndexFeed feed, [&]() -> Result<IndexFeed> {
-    KVR_TRY(const OpTrace ops, ReadOpFile(args.path));
-    return IndexFeed(ops);
-  }());
+// A feed has all that is needed, so the trace is gone before anything is measured.
+Result<IndexFeed> ReadFeed(const std::string& path, bool eligible = false) {
+  KVR_TRY(const OpTrace ops, ReadOpFile(path));
+  IndexFeed feed(ops, eligible);
   if (feed.queries() == 0 || feed.counts().update_blocks() == 0) {
     return Fail(ErrorCode::kInvalidArgument,
-                args.path + ": nothing to measure without a query and an update");
+                path + ": nothing to measure without a query and an update");
   }
+  return feed;
+}
+
+Result<void> RunReplay(const Args& args) {
+  KVR_TRY(const IndexFeed feed, ReadFeed(args.path));
   const ReplayResult result = Replay(feed, args.replay);
   Print(args.json ? ReplayJson(result) : ReplayText(result));
+  return {};
+}
+
+Result<void> RunProvenance(const Args& args) {
+  KVR_TRY(const IndexFeed plain, ReadFeed(args.path));
+  KVR_TRY(const IndexFeed eligible, ReadFeed(args.path, true));
+  const ProvenanceResult result = MeasureProvenance(plain, eligible, args.rounds);
+  Print(fmt::format("provenance of every block kept: heap {:+.2f} %, time to apply {:+.2f} %\n",
+                    (result.heap_ratio - 1) * 100, (result.apply_ratio - 1) * 100));
   return {};
 }
 
@@ -146,6 +159,9 @@ int Run(int argc, char** argv) {
   replay->add_option("--readers", args.replay.readers_max, "1, 2, 4, ... so many threads");
   replay->add_option("--window", args.replay.window_s,
                      "Seconds of an open loop beside the full one");
+  auto* provenance = app.add_subcommand("provenance", "Measure what a block's provenance costs");
+  provenance->add_option("file", args.path)->required();
+  provenance->add_option("--rounds", args.rounds)->check(CLI::Range(1, 1'000));
   auto* growth = app.add_subcommand("growth", "Measure the index by ranks, depth and holders");
   growth->add_flag("--json", args.json);
   growth->add_option("--svg", args.svg, "Write charts to this file");
@@ -157,6 +173,7 @@ int Run(int argc, char** argv) {
   shape->callback([&] { result = RunShape(args); });
   describe->callback([&] { result = RunDescribe(args); });
   replay->callback([&] { result = RunReplay(args); });
+  provenance->callback([&] { result = RunProvenance(args); });
   growth->callback([&] { result = RunGrowth(args); });
   try {
     app.parse(argc, argv);

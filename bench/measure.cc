@@ -57,6 +57,12 @@ std::uint64_t HeapBytes() {
   return info.uordblks + info.hblkhd;
 }
 
+// Sorts `values`, which are some.
+double Median(std::vector<double>& values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 std::uint32_t TimedMatch(const FedIndex& index, std::size_t query, OverlapScores& scores) {
   const Time::time_point start = Time::now();
   index.Match(query, scores);
@@ -100,17 +106,31 @@ Percentiles PercentilesOf(std::span<std::uint32_t> samples_ns) {
 
 FillResult MeasureFill(const IndexFeed& feed) {
   const std::uint64_t before = HeapBytes();
-  FedIndex index(feed);
   FillResult result;
-  result.write = TimedApply(feed, index, 0, feed.updates().size());
+  result.index = std::make_unique<FedIndex>(feed);
+  result.write = TimedApply(feed, *result.index, 0, feed.updates().size());
   result.memory.heap_bytes = HeapBytes() - before;
-  const index::IndexStats stats = index.index().Stats();
+  const index::IndexStats stats = result.index->index().Stats();
   result.memory.held_blocks = stats.memberships;
   result.memory.distinct_blocks = stats.nodes;
   result.memory.idle_blocks = stats.idle_nodes;
   result.memory.reported_bytes = stats.bytes;
-  result.failed_updates = index.failed();
+  result.failed_updates = result.index->failed();
   return result;
+}
+
+ProvenanceResult MeasureProvenance(const IndexFeed& plain, const IndexFeed& eligible,
+                                   std::size_t rounds) {
+  std::vector<double> heap;
+  std::vector<double> apply;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    const FillResult without = MeasureFill(plain);
+    const FillResult with = MeasureFill(eligible);
+    heap.push_back(static_cast<double>(with.memory.heap_bytes) /
+                   static_cast<double>(without.memory.heap_bytes));
+    apply.push_back(with.write.cpu_s / without.write.cpu_s);
+  }
+  return {.heap_ratio = Median(heap), .apply_ratio = Median(apply), .rounds = rounds};
 }
 
 LoopResult MeasureLoop(const IndexFeed& feed, const FedIndex& index, double seconds) {
@@ -123,9 +143,8 @@ LoopResult MeasureLoop(const IndexFeed& feed, const FedIndex& index, double seco
       index.Match(i, scores);
     passes.push_back((ThreadSeconds() - pass) * 1e9 / static_cast<double>(feed.queries()));
   } while (SecondsSince(start) < seconds);
-  std::sort(passes.begin(), passes.end());
-  return {
-      .best_ns = passes.front(), .median_ns = passes[passes.size() / 2], .passes = passes.size()};
+  const double median = Median(passes);
+  return {.best_ns = passes.front(), .median_ns = median, .passes = passes.size()};
 }
 
 Percentiles MeasureAlone(const IndexFeed& feed, const FedIndex& index) {

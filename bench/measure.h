@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -38,11 +39,22 @@ struct MemoryResult {
 
 // One thread applies all updates to an empty index.
 struct FillResult {
+  std::unique_ptr<FedIndex> index;
   WriteResult write;
   MemoryResult memory;
   std::uint64_t failed_updates = 0;
 };
 FillResult MeasureFill(const IndexFeed& feed);
+
+// Whether each block's identity is complete, kept or not: fills of both kinds in turn, the medians
+// of the ratios.
+struct ProvenanceResult {
+  double heap_ratio = 0;   // with by without
+  double apply_ratio = 0;  // of processor time
+  std::size_t rounds = 0;
+};
+ProvenanceResult MeasureProvenance(const IndexFeed& plain, const IndexFeed& eligible,
+                                   std::size_t rounds);
 
 // All queries one after the other, as often as fits into `seconds`, at least once: mean processor
 // time of a query in the fastest pass and in the median one.

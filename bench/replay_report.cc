@@ -63,15 +63,13 @@ ReplayResult Replay(const IndexFeed& feed, const ReplayOptions& options) {
   ReplayResult result;
   result.counts = feed.counts();
   result.fill = MeasureFill(feed);
-  {
-    FedIndex index(feed);
-    index.ApplyAll();
-    result.checksum = ChecksumOf(feed, index);
-    result.loop = MeasureLoop(feed, index, options.loop_s);
-    result.alone = MeasureAlone(feed, index);
-    for (std::size_t readers = 1; readers <= options.readers_max; readers *= 2)
-      result.readers.push_back(MeasureReaders(feed, index, readers, options.loop_s));
-  }
+  const FedIndex& index = *result.fill.index;
+  result.checksum = ChecksumOf(feed, index);
+  result.loop = MeasureLoop(feed, index, options.loop_s);
+  result.alone = MeasureAlone(feed, index);
+  for (std::size_t readers = 1; readers <= options.readers_max; readers *= 2)
+    result.readers.push_back(MeasureReaders(feed, index, readers, options.loop_s));
+  result.fill.index.reset();
   result.beside = MeasureBeside(feed, 1);
   result.open_loop.push_back(MeasureOpenLoop(feed, kNoWindow_s));
   if (options.window_s > 0) result.open_loop.push_back(MeasureOpenLoop(feed, options.window_s));
