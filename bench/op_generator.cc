@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "hashing/block_hash.h"
 #include "sim/kv_pool.h"
 
 namespace kvr::bench {
@@ -30,10 +31,21 @@ std::uint64_t Mixed(std::uint64_t x) {
 std::uint64_t BlockHashOf(std::uint64_t block) {
   return Mixed(block + 0x9E3779B97F4A7C15u);
 }
-// What an engine calls a block behind `parent`: the same whichever engine.
-std::uint64_t EngineHashOf(std::uint64_t parent, std::uint64_t local) {
-  return Mixed(Mixed(parent + 0xD1B54A32D192ED03u) ^ local);
-}
+// What engines call the blocks of a chain: its sequence hashes, because one of the peer's indexes
+// finds no block that goes by another name.
+class ChainNames {
+ public:
+  std::uint64_t Next(std::uint64_t local) {
+    name_ = first_ ? hashing::FirstSequenceHash(BlockHash{local})
+                   : hashing::NextSequenceHash(name_, BlockHash{local});
+    first_ = false;
+    return Raw(name_);
+  }
+
+ private:
+  SequenceHash name_{};
+  bool first_ = true;
+};
 
 // One session of the expanded trace.
 struct Session {
@@ -81,7 +93,7 @@ class Expansion {
     const std::uint32_t tokens = options_.block_tokens;
     session.prompt_blocks = static_cast<std::uint32_t>(session.prompt_tokens / tokens);
     const std::uint64_t blocks = (session.prompt_tokens + session.output_tokens) / tokens;
-    std::uint64_t name = 0;
+    ChainNames chain;
     for (std::uint64_t i = 0; i < blocks; ++i) {
       // Nobody asks for what was decoded, so it only has to differ from all else.
       const std::uint64_t block =
@@ -90,8 +102,7 @@ class Expansion {
                     i % blocks_per_id_
               : kDecoded | (session.number << 24) | i;
       session.locals.push_back(BlockHashOf(block));
-      name = EngineHashOf(name, session.locals.back());
-      session.names.push_back(EngineHash{name});
+      session.names.push_back(EngineHash{chain.Next(session.locals.back())});
     }
     return session;
   }
@@ -369,11 +380,10 @@ Result<OpTrace> GenerateShape(const ShapeOptions& options) {
   std::vector<std::uint32_t> order;
   std::uint64_t time_ns = 0;
   const auto fill = [&](std::uint64_t chain) {
-    std::uint64_t name = 0;
+    ChainNames names;
     for (std::uint64_t i = 0; i < options.depth; ++i) {
       asked[i] = BlockHashOf(options.seed + chain * options.depth + i);
-      name = EngineHashOf(name, asked[i]);
-      stored[2 * i] = name;
+      stored[2 * i] = names.Next(asked[i]);
       stored[2 * i + 1] = asked[i];
     }
   };
