@@ -59,9 +59,11 @@ void CollectRank(Rank rank, const Target& target, Nanos now, metrics::SampleSink
 }  // namespace
 
 Result<void> Ingest::Options::Validate() const {
-  if (threads == 0 || sources_max == 0 || commands_max == 0 || messages_per_turn == 0) {
+  if (threads == 0 || sources_max == 0 || commands_max == 0 || messages_per_turn == 0 ||
+      turn_max <= Millis{0}) {
     return Fail(ErrorCode::kInvalidArgument,
-                "threads, sources_max, commands_max and messages_per_turn must be at least 1");
+                "threads, sources_max, commands_max, messages_per_turn and turn_max must be at "
+                "least 1");
   }
   if (rejected_bytes_kept > fleet::RejectedEvent::kBytesMax) {
     return Fail(ErrorCode::kInvalidArgument,

@@ -55,7 +55,10 @@ class Ingest {
     std::size_t sources_max = 65'536;  // beyond: Add fails with kOverloaded
     std::size_t commands_max =
         4'096;  // Adds and Removes waiting for one thread; beyond: kOverloaded
-    std::size_t messages_per_turn = 256;  // of one source before the next one gets its turn
+    // What each socket of a source may have before the next source gets its turn: messages, and
+    // time, which the message at hand may exceed. Whoever adds or removes a source ends a turn.
+    std::size_t messages_per_turn = 256;
+    Millis turn_max{10};
     // Exposes dynamo_kvrouter_kv_cache_events_applied and _event_warnings beside our own names.
     bool reference_metrics = false;
     placement::UnmappedKeys unmapped_keys = placement::UnmappedKeys::kFold;
@@ -78,17 +81,17 @@ class Ingest {
   // need not be up. `health` and `index` are shared with readers and kept until Remove.
   // kInvalidArgument: bad endpoint ("invalid ZMQ endpoint `X`: ...", "invalid replay endpoint `X`:
   // ..."). kAlreadyExists: the rank has a source. kOverloaded: a limit.
-  // kCancelled: stopped.
+  // kCancelled: stopped. Blocks as Remove.
   Result<void> Add(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
                    std::shared_ptr<fleet::RankHealth> health);
 
   // Stops following the rank and drops its blocks and those of its sharers from the index. After
-  // the return no event of that source changes any index. False when there was none. Blocks for
-  // at most one turn of the thread's loop.
+  // the return no event of that source changes any index. False when there was none. Blocks
+  // while the thread ends the message at hand and does what others asked of it earlier.
   bool Remove(Rank rank);
 
-  // Applies what has arrived, closes all sockets and joins the threads. The blocks stay in their
-  // indexes. Idempotent.
+  // Ends each thread after the message at hand, however much is waiting: nobody is left to ask for
+  // it. Closes all sockets. The blocks stay in their indexes. Idempotent.
   void Stop();
 
   [[nodiscard]] std::size_t sources() const;

@@ -121,7 +121,7 @@ class Simulation {
   void Run() {
     for (int step = 0; step < 120; ++step) {
       Step();
-      if (rng_.Below(3) != 0) source_->Turn(1 + rng_.Below(8));
+      if (rng_.Below(3) != 0) source_->Turn({1 + rng_.Below(8)});
       clock_.Advance(Millis{static_cast<std::int64_t>(rng_.Below(4) == 0 ? rng_.Below(3'000) : 5)});
     }
     Heal();
@@ -215,7 +215,7 @@ class Simulation {
     poller_.live->links.push_back(up ? net::LinkEvent::kConnected : net::LinkEvent::kDisconnected);
     // The transport hands on what arrived before a link ended; here it may be lost with it.
     if (!up && rng_.Below(2) == 0) poller_.live->messages.clear();
-    if (!up) source_->Turn(1'000);
+    if (!up) source_->Turn({1'000});
   }
 
   void RestartEngine() {
@@ -263,9 +263,9 @@ class Simulation {
         Keep(next_, payload);
         poller_.live->messages.push_back({{}, Number(next_++), payload});
       }
-      source_->Turn(1'000);
+      source_->Turn({1'000});
       AnswerRequests(false);
-      source_->Turn(1'000);
+      source_->Turn({1'000});
       clock_.Advance(Millis{1'200});
     }
   }

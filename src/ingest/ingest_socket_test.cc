@@ -570,7 +570,7 @@ TEST_F(IngestSockets, TheNumberOfSourcesIsBounded) {
   EXPECT_EQ(added.error().code, ErrorCode::kOverloaded);
 }
 
-TEST_F(IngestSockets, StopAppliesWhatArrivedAndRefusesMore) {
+TEST_F(IngestSockets, StopKeepsTheBlocksAndRefusesMore) {
   Node node(1, 0);
   Follow(node);
   ASSERT_TRUE(node.Reaches(node.PublishChain(100)));

@@ -13,8 +13,6 @@ namespace {
 
 // A thread without a deadline still looks around: link reports need no message to matter.
 constexpr Nanos kWaitMax = std::chrono::seconds(1);
-// Turns spent at Stop on what has arrived already; an engine that never pauses must not hold it up.
-constexpr int kDrainTurnsMax = 1'000;
 
 }  // namespace
 
@@ -41,6 +39,7 @@ void IngestThread::Stop() {
   // After Close: work accepted until then is found by the thread's last look. Seen at the latest
   // after the wait that Wake ends.
   stopping_.store(true, std::memory_order_relaxed);
+  called_.store(true, std::memory_order_relaxed);
   poller_->Wake();
   if (thread_.joinable()) thread_.join();
 }
@@ -58,6 +57,7 @@ Result<void> IngestThread::Do(Work work) {
                 fmt::format("{} changes of event sources are waiting, which is the limit",
                             options_.commands_max));
   }
+  called_.store(true, std::memory_order_relaxed);
   poller_->Wake();
   done.Wait();
   return {};
@@ -84,20 +84,28 @@ void IngestThread::Run() {
   }
   // Closed, so what is queued is all there will be; its callers are waiting.
   RunWork();
-  for (int turn = 0; turn < kDrainTurnsMax && TurnSources(); ++turn) {
-  }
   sources_.clear();
 }
 
 void IngestThread::RunWork() {
-  while (auto work = work_.TryPop())
-    (*work)();
+  // Before the first look: what is pushed after the last one calls again.
+  called_.store(false, std::memory_order_relaxed);
+  for (std::size_t waiting = work_.size(); waiting > 0; --waiting) {
+    if (auto work = work_.TryPop()) (*work)();
+  }
 }
 
 bool IngestThread::TurnSources() {
+  const TurnLimits limits{options_.messages_per_turn, options_.turn_max, &called_};
   bool more = false;
-  for (const auto& source : sources_)
-    more |= source.second->Turn(options_.messages_per_turn);
+  auto next = sources_.upper_bound(last_turn_);
+  for (std::size_t left = sources_.size(); left > 0; --left, ++next) {
+    if (next == sources_.end()) next = sources_.begin();
+    last_turn_ = next->first;
+    more |= next->second->Turn(limits);
+    // After a turn: however often somebody calls, the sources get on.
+    if (called_.load(std::memory_order_relaxed)) return true;
+  }
   return more;
 }
 

@@ -31,7 +31,7 @@ class IngestThread {
   IngestThread(const IngestThread&) = delete;
   IngestThread& operator=(const IngestThread&) = delete;
 
-  // As Ingest's. Each blocks until the thread has done it, at most one turn of its loop.
+  // As Ingest's. Each ends the turn that is under way and blocks until the thread has done it.
   Result<void> Add(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
                    std::shared_ptr<fleet::RankHealth> health);
   bool Remove(Rank rank);
@@ -49,7 +49,10 @@ class IngestThread {
   // Runs `work` on the thread and waits for it. kOverloaded or kCancelled when it will not run.
   Result<void> Do(Work work);
   void Run();
+  // What is waiting now; work that comes meanwhile lets the sources have a turn first.
   void RunWork();
+  // Gives the sources their turns, one at least, until somebody calls. True when there may be more
+  // to do.
   [[nodiscard]] bool TurnSources();
   [[nodiscard]] Nanos TimeToNextDeadline() const;
 
@@ -67,11 +70,13 @@ class IngestThread {
   BoundedQueue<Work> work_;
   std::atomic<bool> refusing_{false};
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> called_{false};  // there is work, or it is time to stop
   std::atomic<std::size_t> source_count_{0};
 
   // The thread's. `sources_` after `targets_`, which they read.
   Targets targets_;
   std::map<Rank, std::unique_ptr<Source>> sources_;
+  Rank last_turn_{};  // whose turn came last; after a call the next one goes on
 
   mutable Mutex targets_mutex_;
   std::vector<std::pair<Rank, Target>> published_ KVR_GUARDED_BY(targets_mutex_);

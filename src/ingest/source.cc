@@ -24,6 +24,25 @@ placement::TranslatorOptions TranslatorFor(const SourceSpec& spec, std::uint32_t
   return options;
 }
 
+// What one socket may have of a turn.
+class Share {
+ public:
+  Share(const TurnLimits& limits, const Clock& clock)
+      : limits_(limits), clock_(clock), end_(clock.Now() + limits.time_max) {}
+
+  // Another message was taken; whether it was the last.
+  [[nodiscard]] bool Spend() {
+    return ++taken_ >= limits_.messages_max || clock_.Now() >= end_ ||
+           (limits_.called != nullptr && limits_.called->load(std::memory_order_relaxed));
+  }
+
+ private:
+  const TurnLimits& limits_;
+  const Clock& clock_;
+  const Nanos end_;
+  std::size_t taken_ = 0;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Source>> Source::Open(SourceSpec spec,
@@ -64,16 +83,16 @@ Source::Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health,
 
 Source::~Source() = default;
 
-bool Source::Turn(std::size_t messages_max) {
+bool Source::Turn(const TurnLimits& limits) {
   const Nanos now = clock_.Now();
   bool more = false;
   // History first: live messages may be waiting for it. A request may end, and its socket with it,
   // at any answer.
-  for (std::size_t i = 0; replay_ && replay_->Receive(frames_); ++i) {
+  for (Share share(limits, clock_); !more && replay_ && replay_->Receive(frames_);) {
     stream_.OnReplay(frames_, now);
-    if ((more = i + 1 >= messages_max)) break;
+    more = share.Spend();
   }
-  for (std::size_t i = 0;; ++i) {
+  for (Share share(limits, clock_);;) {
     // The link is looked at between receiving a message and using it: what a new connection brought
     // comes after its report, so that no message of a new engine is taken for one of the old.
     const bool received = live_->Receive(frames_);
@@ -83,7 +102,7 @@ bool Source::Turn(std::size_t messages_max) {
     const std::uint64_t refused = stream_.stats().bad_frames();
     stream_.OnLive(frames_, now);
     if (stream_.stats().bad_frames() > refused) NoteFraming();
-    if (i + 1 >= messages_max) {
+    if (share.Spend()) {
       more = true;
       break;
     }

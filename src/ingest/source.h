@@ -1,6 +1,8 @@
 // One event stream at work: its sockets, its order, its translator, and the index it feeds.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -36,6 +38,13 @@ struct Target {
 // erased rank gets nothing more, whichever stream speaks of it.
 using Targets = std::map<Rank, Target>;
 
+// When a source hands the thread back although more has arrived.
+struct TurnLimits {
+  std::size_t messages_max = 1;               // of each socket
+  Nanos time_max = std::chrono::seconds(1);   // of each socket; the message at hand may exceed it
+  const std::atomic<bool>* called = nullptr;  // set when somebody else needs the thread; or null
+};
+
 // Belongs to one thread. Not thread-safe.
 class Source final : private StreamSink {
  public:
@@ -50,8 +59,8 @@ class Source final : private StreamSink {
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
 
-  // Takes up to `messages_max` messages of each socket. True when there may be more.
-  bool Turn(std::size_t messages_max);
+  // Takes messages of each socket, one at least if there is one. True when there may be more.
+  bool Turn(const TurnLimits& limits);
   // When Turn is due at the latest although nothing arrives.
   [[nodiscard]] std::optional<Nanos> deadline() const { return stream_.deadline(); }
 

@@ -14,8 +14,8 @@ import tempfile
 import threading
 import unittest
 
-from kvr_testlib import (A, B, C, D, Client, FakeEngine, Indexer, IndexerTest, main, pack, removed,
-                         run_to_end, settle, stored)
+from kvr_testlib import (A, B, C, D, Client, FakeEngine, Indexer, IndexerTest, batch, main, pack,
+                         removed, run_to_end, settle, stored)
 
 DEEP = '{"token_ids":' + "[" * 1000 + "]" * 1000 + "}"
 JSON = {"Content-Type": "application/json"}
@@ -744,6 +744,34 @@ class StartAndStop(unittest.TestCase):
                     answer += piece
                 self.assertIn(b" 200 ", answer)
             self.assertEqual(indexer.child.wait(timeout=10), 0)
+
+    def test_row_186_an_engine_that_never_pauses_holds_up_nobody(self):
+        indexer = Indexer("--server-drain-ms", 1000)
+        self.addCleanup(indexer.close)
+        engine = FakeEngine()
+        self.addCleanup(engine.close)
+        self.assertEqual(indexer.register(1, engine.endpoint).status, 201)
+        engine.wait_subscriber()
+        # More than can be applied as fast as it comes, so that some is always waiting.
+        payload = batch([stored([1], None, A)] * 2000)
+        over = threading.Event()
+
+        def flood():
+            sequence = 0
+            while not over.is_set():
+                engine.send_frames(b"", sequence.to_bytes(8, "big"), payload)
+                sequence += 1
+
+        flooding = threading.Thread(target=flood)
+        flooding.start()
+        self.addCleanup(flooding.join)
+        self.addCleanup(over.set)
+        settle(lambda: indexer.watermark(1), lambda mark: mark is not None)
+        for worker in range(2, 12):
+            self.assertEqual(indexer.register(worker, "tcp://127.0.0.1:9").status, 201)
+            self.assertEqual(indexer.unregister(worker).status, 200)
+        self.assertEqual(indexer.stop(), 0)
+        self.assertTrue(flooding.is_alive())
 
     @staticmethod
     def accepts(client: Client):

@@ -1,0 +1,162 @@
+// Engines that never pause: none of them keeps a thread of the ingest from anything else.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "index/index_set.h"
+#include "ingest/ingest.h"
+#include "ingest/ingest_metrics.h"
+#include "ingest/message.h"
+#include "ingest/source.h"
+#include "ingest/test_engine.h"
+
+namespace kvr::ingest {
+namespace {
+
+using fleet::RankCount;
+
+bool Eventually(const std::function<bool()>& done) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// Always has one more message.
+class EndlessSocket final : public net::EventSocket {
+ public:
+  explicit EndlessSocket(std::uint64_t first) : next_(first) {
+    const auto batch = engine_.Flush();
+    payload_.assign(batch.begin(), batch.end());
+  }
+  bool Receive(net::Frames& frames) override {
+    frames.Clear();
+    frames.Add();  // no topic; of a replay the delimiter
+    std::array<std::byte, 8> number;
+    WriteSequence(next_++, number);
+    frames.Add().assign(number.begin(), number.end());
+    frames.Add() = payload_;
+    return true;
+  }
+  bool Send(std::span<const std::span<const std::byte>>) override { return true; }
+  bool NextLinkEvent(net::LinkEvent&) override { return false; }
+
+ private:
+  TestEngine engine_{Rank{}};
+  std::uint64_t next_;
+  std::vector<std::byte> payload_;
+};
+
+class EndlessPoller final : public net::EventPoller {
+ public:
+  Result<std::unique_ptr<net::EventSocket>> Subscribe(const std::string&,
+                                                      const std::string&) override {
+    return std::unique_ptr<net::EventSocket>(std::make_unique<EndlessSocket>(1'000'000'000'000));
+  }
+  Result<std::unique_ptr<net::EventSocket>> Dealer(const std::string&) override {
+    return std::unique_ptr<net::EventSocket>(std::make_unique<EndlessSocket>(0));
+  }
+  void Wait(Nanos) override {}
+  void Wake() override {}
+};
+
+class EndlessTransport final : public net::EventTransport {
+ public:
+  std::unique_ptr<net::EventPoller> MakePoller() override {
+    return std::make_unique<EndlessPoller>();
+  }
+};
+
+class EndlessEvents : public testing::TestWithParam<bool> {
+ protected:
+  static constexpr std::size_t kAnyNumber = std::numeric_limits<std::size_t>::max();
+
+  // A turn that would not end by itself within this test.
+  static Ingest::Options OneEndlessTurn() {
+    Ingest::Options options;
+    options.threads = 1;
+    options.messages_per_turn = kAnyNumber;
+    options.turn_max = std::chrono::hours(24);
+    options.stream.replay_messages_max = std::numeric_limits<std::uint64_t>::max();
+    return options;
+  }
+  SourceSpec Spec(std::uint64_t worker) const {
+    SourceSpec spec;
+    spec.rank = {WorkerId{worker}, 0};
+    spec.source.endpoint = "tcp://engine:1";
+    if (GetParam()) spec.source.replay_endpoint = "tcp://engine:2";
+    return spec;
+  }
+  std::shared_ptr<fleet::RankHealth> Follow(Ingest& ingest, std::uint64_t worker) {
+    auto health = std::make_shared<fleet::RankHealth>();
+    EXPECT_TRUE(ingest.Add(Spec(worker), index_, health));
+    return health;
+  }
+  // Counted only at the end of a turn.
+  static bool Counted(const fleet::RankHealth& health) {
+    return health.count(RankCount::kMessages) > 0;
+  }
+
+  SystemClock clock_;
+  metrics::Registry registry_;
+  EndlessTransport transport_;
+  index::IndexSet indexes_{index::IndexOptions{}};
+  std::shared_ptr<index::PartitionIndex> index_ =
+      *indexes_.GetOrCreate({"m", "default"}, kTestBlockSize);
+};
+
+TEST_P(EndlessEvents, WhoeverAddsOrRemovesIsServedBetweenTwoMessages) {
+  Ingest ingest(transport_, clock_, registry_, OneEndlessTurn());
+  for (std::uint64_t worker = 1; worker < 20; ++worker)
+    Follow(ingest, worker);
+  for (std::uint64_t worker = 1; worker < 20; ++worker)
+    EXPECT_TRUE(ingest.Remove({WorkerId{worker}, 0}));
+  EXPECT_EQ(ingest.sources(), 0u);
+}
+
+TEST_P(EndlessEvents, EverySourceGetsItsTurnAlthoughTurnsAreCutShort) {
+  Ingest ingest(transport_, clock_, registry_, OneEndlessTurn());
+  std::vector<std::shared_ptr<fleet::RankHealth>> all;
+  for (std::uint64_t worker = 1; worker <= 5; ++worker)
+    all.push_back(Follow(ingest, worker));
+  // Each call ends one turn, and the next source goes on.
+  EXPECT_TRUE(Eventually([&] {
+    ingest.Remove({WorkerId{99}, 0});
+    return std::all_of(all.begin(), all.end(), [](const auto& one) { return Counted(*one); });
+  }));
+}
+
+TEST_P(EndlessEvents, ATurnEndsWithItsTime) {
+  Ingest::Options options = OneEndlessTurn();
+  options.turn_max = Millis{1};
+  Ingest ingest(transport_, clock_, registry_, options);
+  const auto one = Follow(ingest, 1);
+  const auto other = Follow(ingest, 2);
+  EXPECT_TRUE(Eventually([&] { return Counted(*one) && Counted(*other); }));
+}
+
+TEST_P(EndlessEvents, StopWaitsForNoPause) {
+  Ingest ingest(transport_, clock_, registry_, OneEndlessTurn());
+  Follow(ingest, 1);
+  Follow(ingest, 2);
+  ingest.Stop();
+  EXPECT_EQ(ingest.Add(Spec(3), index_, std::make_shared<fleet::RankHealth>()).error().code,
+            ErrorCode::kCancelled);
+}
+
+INSTANTIATE_TEST_SUITE_P(From, EndlessEvents, testing::Values(false, true),
+                         [](const auto& row) { return row.param ? "Replay" : "Live"; });
+
+}  // namespace
+}  // namespace kvr::ingest
