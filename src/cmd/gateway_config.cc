@@ -75,6 +75,12 @@ void BindRouting(GatewayConfig& config, config::OptionTable& table) {
   table.Bind("routing", "policy", &config.router.policy, "How a rank is chosen", policies)
       .Flag("--policy");
   table.Bind("routing", "seed", &config.router.seed, "Of tie-breaks and temperature");
+  table.Bind("routing", "approximate_ttl_ms", &config.router.approximate_ttl,
+             "How long a decision counts as cached on a rank without event source; 0: not at all");
+  table.Bind("routing", "speculative_ttl_ms", &config.router.speculative_ttl,
+             "The same on a rank with one, whose own events come later; 0: not at all");
+  table.Bind("routing", "guessed_blocks_max", &config.router.guesses.blocks_max,
+             "Blocks so entered, a rank; beyond it the oldest give way", 1u);
   sched::CostOptions& cost = config.router.cost;
   table.Bind("cost", "overlap_score_credit", &cost.overlap_score_credit,
              "Blocks saved per cached block", 0.0);
@@ -94,6 +100,7 @@ void BindRouting(GatewayConfig& config, config::OptionTable& table) {
 
 GatewayConfig::GatewayConfig() {
   tokens.cache.hash_seed = RandomSeed();
+  router.guesses.index.hash_seed = RandomSeed();
 }
 
 void GatewayConfig::Bind(config::OptionTable& table) {

@@ -98,4 +98,24 @@ void EmitBook(const Partition& partition, const load::BookStats& stats, metrics:
                   static_cast<double>(stats.lost_with_rank));
 }
 
+void EmitGuesses(const Partition& partition, const index::DecisionIndex::Stats& stats,
+                 metrics::SampleSink& sink) {
+  const metrics::Labels labels = {{"model", partition.model_name},
+                                  {"routing_group", partition.routing_group}};
+  sink.AddGauge("kvr_routing_guessed_blocks", "Blocks entered by decisions, not by events", labels,
+                static_cast<double>(stats.blocks));
+  sink.AddGauge("kvr_routing_guessed_bytes", "Estimated heap of those blocks", labels,
+                static_cast<double>(stats.bytes));
+  const std::pair<const char*, std::uint64_t> gone[] = {{"expired", stats.expired_blocks},
+                                                        {"evicted", stats.evicted_blocks}};
+  for (const auto& [why, blocks] : gone) {
+    metrics::Labels labeled = labels;
+    labeled.emplace_back("why", why);
+    sink.AddCounter("kvr_routing_guessed_blocks_gone_total", "Blocks entered by decisions and gone",
+                    labeled, static_cast<double>(blocks));
+  }
+  sink.AddCounter("kvr_routing_guesses_refused_total", "Decisions a limit kept from being entered",
+                  labels, static_cast<double>(stats.refused));
+}
+
 }  // namespace kvr::routing

@@ -42,5 +42,8 @@ void EmitLoad(const Partition& partition, const RankLoad& load, metrics::SampleS
 
 // The bookings of one partition, for a scrape.
 void EmitBook(const Partition& partition, const load::BookStats& stats, metrics::SampleSink& sink);
+// What earlier decisions entered for ranks whose events do not tell.
+void EmitGuesses(const Partition& partition, const index::DecisionIndex::Stats& stats,
+                 metrics::SampleSink& sink);
 
 }  // namespace kvr::routing

@@ -25,7 +25,8 @@ void FillCandidates(const sched::Constraints& constraints, const Members& member
   }
 }
 
-CacheView ViewOf(const Members& members, std::span<const std::uint32_t> eligible) {
+CacheView ViewOf(const Members& members, const Scratch& scratch) {
+  const auto& eligible = scratch.eligible;
   std::size_t exact = 0;
   std::size_t blind = 0;
   for (const std::uint32_t i : eligible) {
@@ -33,7 +34,11 @@ CacheView ViewOf(const Members& members, std::span<const std::uint32_t> eligible
     exact += state == RankState::kExact ? 1u : 0u;
     blind += state == RankState::kBlind ? 1u : 0u;
   }
-  if (blind == eligible.size()) return CacheView::kNone;
+  if (blind == eligible.size()) {
+    const bool guessed = std::any_of(eligible.begin(), eligible.end(),
+                                     [&](std::uint32_t i) { return scratch.guessed[i] > 0; });
+    return guessed ? CacheView::kGuessed : CacheView::kNone;
+  }
   return exact == eligible.size() ? CacheView::kExact : CacheView::kPartial;
 }
 
@@ -56,7 +61,9 @@ PartitionRouter::PartitionRouter(Partition partition, const RouterOptions& optio
                                  const Clock& clock)
     : partition_(std::move(partition)),
       options_(options),
+      clock_(clock),
       book_(clock, options.load),
+      guesses_(options.guesses),
       members_(std::make_shared<const Members>()),
       // Each partition has its own sequence, whatever the others do.
       rng_(hashing::Xxh3(partition_.model_name, options.seed) ^
@@ -100,11 +107,12 @@ Result<std::optional<Outcome>> PartitionRouter::Decide(
   decision.block_size = members->block_size;
   decision.isl_tokens = prompt.isl_tokens;
   decision.overlap = overlap;
+  decision.guessed_blocks = scratch.guessed[member];
   decision.predicted_cached_tokens = ReusedTokens(overlap, prompt, members->block_size);
   decision.effective_prefill_tokens = choice.effective_prefill_tokens;
   decision.policy = request.policy.value_or(options_.policy);
   decision.reason = ReasonFor(request.constraints, overlap.depth(), best);
-  decision.cache_view = ViewOf(*members, scratch.eligible);
+  decision.cache_view = ViewOf(*members, scratch);
   decision.cost = scratch.costs[choice.candidate];
   decision.candidates = scratch.candidates.size();
   decision.booking = std::move(choice.booking);
@@ -183,6 +191,45 @@ void PartitionRouter::Explain(const Members& members, std::size_t chosen, Scratc
                          .active_prefill_tokens = candidate.active_prefill,
                          .active_requests = candidate.active_requests});
   }
+}
+
+void PartitionRouter::AddGuesses(const Members& members, const Prompt& prompt,
+                                 const index::HybridRanks* hybrid, Scratch& scratch) {
+  if (guesses_.empty()) return;
+  guesses_.Expire(clock_.Now());
+  guesses_.Match(prompt.blocks, scratch.scores);
+  for (const RankSlot slot : scratch.scores.scored()) {
+    const RankOverlap& guess = scratch.scores.at(slot);
+    const auto member = members.Find(guess.rank);
+    if (!member || guess.depth() <= scratch.overlaps[*member].depth()) continue;
+    if (hybrid != nullptr && !hybrid->empty() && hybrid->Find(guess.rank)) continue;
+    scratch.guessed[*member] = guess.depth() - scratch.overlaps[*member].depth();
+    scratch.overlaps[*member] = guess;
+  }
+}
+
+void PartitionRouter::Guess(const Members& members, const Prompt& prompt,
+                            const Decision& decision) {
+  const auto member = members.Find(decision.rank);
+  if (!member || prompt.blocks.empty()) return;
+  const auto status = members.members[*member].health->status();
+  const Millis ttl = status.reason == StateReason::kNoEventSource ? options_.approximate_ttl
+                                                                  : options_.speculative_ttl;
+  if (ttl.count() == 0) return;
+  // What a limit refuses is counted there; the decision stands without it.
+  static_cast<void>(guesses_.Add(decision.rank, prompt.blocks, prompt.sequence, clock_.Now(), ttl));
+}
+
+std::size_t PartitionRouter::Sweep() {
+  guesses_.Expire(clock_.Now());
+  std::vector<Rank> ranks;
+  {
+    const Lock lock(book_.mutex);
+    for (const sched::Host& host : members_->hosts)
+      ranks.push_back(host.rank);
+  }
+  guesses_.ForgetAllBut(ranks);
+  return book_.Sweep();
 }
 
 bool PartitionRouter::IsIdle() const {

@@ -13,6 +13,8 @@
 #include "base/result.h"
 #include "base/rng.h"
 #include "fleet/catalog.h"
+#include "index/decision_index.h"
+#include "index/side_groups.h"
 #include "load/load_book.h"
 #include "model/ids.h"
 #include "model/overlap.h"
@@ -29,6 +31,7 @@ struct Scratch {
   PromptBuffers prompt;
   OverlapScores scores;
   std::vector<RankOverlap> overlaps;         // by member
+  std::vector<std::uint32_t> guessed;        // of them known from decisions alone; by member
   std::vector<std::uint32_t> eligible;       // members
   std::vector<sched::Candidate> candidates;  // as `eligible`, and so the rest
   std::vector<sched::CostTerms> costs;
@@ -59,8 +62,16 @@ class PartitionRouter {
                                         const std::shared_ptr<const Members>& members,
                                         Scratch& scratch);
 
+  // Takes for each of `members` the longer prefix of `prompt`: that in scratch.overlaps, or what
+  // earlier decisions entered. Not for ranks in `hybrid`, whose prefix is no prefix of blocks.
+  void AddGuesses(const Members& members, const Prompt& prompt, const index::HybridRanks* hybrid,
+                  Scratch& scratch);
+  // Enters what the rank of `decision` will hold.
+  void Guess(const Members& members, const Prompt& prompt, const Decision& decision);
+  [[nodiscard]] const index::DecisionIndex& guesses() const { return guesses_; }
+
   // Frees what expired and returns how many.
-  std::size_t Sweep() { return book_.Sweep(); }
+  std::size_t Sweep();
 
   // True when there is no member and nobody holds a booking.
   [[nodiscard]] bool IsIdle() const;
@@ -82,7 +93,9 @@ class PartitionRouter {
 
   const Partition partition_;
   const RouterOptions& options_;
+  const Clock& clock_;
   load::LoadBook book_;
+  index::DecisionIndex guesses_;
   std::shared_ptr<const Members> members_ KVR_GUARDED_BY(book_.mutex);
   std::array<std::unique_ptr<sched::Policy>, sched::kPolicyCount> policies_
       KVR_GUARDED_BY(book_.mutex);

@@ -47,6 +47,9 @@ Error NoWorkers(ErrorCode code, const RouteRequest& request) {
 Result<void> RouterOptions::Validate() const {
   KVR_TRY_VOID(cost.Validate());
   KVR_TRY_VOID(load.Validate());
+  KVR_TRY_VOID(guesses.index.Validate());
+  if (approximate_ttl.count() < 0 || speculative_ttl.count() < 0)
+    return Fail(ErrorCode::kInvalidArgument, "a time to live is below 0");
   if (prompt_tokens_max == 0 || prompt_tokens_max > load::kTokensMax) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("prompt_tokens_max must be in 1..{}", load::kTokensMax));
@@ -114,22 +117,32 @@ class Router::Impl {
         return tl::make_unexpected(NoWorkers(ErrorCode::kUnavailable, request));
       const Prompt prompt =
           ReadPrompt(request, members->block_size, members->eagle, scratch->prompt);
-      MatchMembers(partition->partition(), *members, prompt, *scratch);
+      MatchMembers(*partition, *members, prompt, *scratch);
       KVR_TRY(auto outcome, partition->Decide(request, prompt, members, *scratch));
-      if (outcome) return *std::move(outcome);
+      if (!outcome) continue;
+      if (request.reserve) partition->Guess(*members, prompt, outcome->decision);
+      return *std::move(outcome);
     }
     return Fail(ErrorCode::kUnavailable, "the workers of the partition keep changing; retry");
   }
 
   // scratch.overlaps: what each member holds of the prompt.
-  void MatchMembers(const Partition& partition, const Members& members, const Prompt& prompt,
+  void MatchMembers(PartitionRouter& partition, const Members& members, const Prompt& prompt,
                     Scratch& scratch) const {
     scratch.overlaps.clear();
     for (const sched::Host& host : members.hosts)
       scratch.overlaps.push_back({.rank = host.rank});
-    const auto index = indexes_.Find(partition);
-    if (!index || index->block_size != members.block_size || prompt.blocks.empty()) return;
-    index->index->Match(prompt.blocks, {}, scratch.scores);
+    scratch.guessed.assign(scratch.overlaps.size(), 0);
+    if (prompt.blocks.empty()) return;
+    const auto index = indexes_.Find(partition.partition());
+    const bool fits = index && index->block_size == members.block_size;
+    if (fits) MatchEvents(*index, members, prompt, scratch);
+    partition.AddGuesses(members, prompt, fits ? index->hybrid.get() : nullptr, scratch);
+  }
+
+  static void MatchEvents(const index::PartitionIndex& index, const Members& members,
+                          const Prompt& prompt, Scratch& scratch) {
+    index.index->Match(prompt.blocks, {}, scratch.scores);
     // Slots are mostly given in ascending order of ranks, so the next is mostly the neighbour.
     std::size_t next = 0;
     for (const RankSlot slot : scratch.scores.scored()) {
@@ -141,12 +154,12 @@ class Router::Impl {
       }
       scratch.overlaps[next++] = overlap;
     }
-    if (index->hybrid->empty()) return;
+    if (index.hybrid->empty()) return;
     // The engine computes at least the last token of a prompt.
     const std::uint64_t most = (prompt.isl_tokens - 1) / members.block_size;
     for (RankOverlap& overlap : scratch.overlaps) {
       if (overlap.depth() == 0) continue;
-      const auto hit = index->hybrid->HitOf(overlap, static_cast<std::uint32_t>(most));
+      const auto hit = index.hybrid->HitOf(overlap, static_cast<std::uint32_t>(most));
       if (hit) overlap.CutTo(*hit);
     }
   }
@@ -190,6 +203,7 @@ class Router::Impl {
       for (const RankLoad& load : partition->book().Loads())
         EmitLoad(partition->partition(), load, sink);
       EmitBook(partition->partition(), partition->book().Stats(), sink);
+      EmitGuesses(partition->partition(), partition->guesses().stats(), sink);
     }
   }
 

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "hashing/block_hash.h"
+#include "index/decision_index.h"
 #include "load/book_options.h"
 #include "load/booking.h"
 #include "load/load_book.h"
@@ -49,6 +50,11 @@ struct RouterOptions {
   // Longest prompt; beyond, kTooLarge.
   std::size_t prompt_tokens_max = 4'194'304;
   std::uint64_t seed = 1;  // of tie-breaks and temperature
+  // A decision enters its prompt for the chosen rank, to be found by later ones: where the rank has
+  // no event source for `approximate_ttl`, where it has one for `speculative_ttl`. 0: not at all.
+  Millis approximate_ttl{120'000};
+  Millis speculative_ttl{0};
+  index::DecisionIndex::Options guesses;  // bounds of those entries, a partition
 
   [[nodiscard]] Result<void> Validate() const;
 };
@@ -85,8 +91,10 @@ enum class CacheView : std::uint8_t {
   kExact,    // every candidate is exact
   kPartial,  // some candidate is known, but not every one exactly
   kNone,     // every candidate is blind: the choice rests on load alone
+  kGuessed,  // every candidate is blind, and some has entries of earlier decisions
 };
-inline constexpr std::array<std::string_view, 3> kCacheViewNames = {"exact", "partial", "none"};
+inline constexpr std::array<std::string_view, 4> kCacheViewNames = {"exact", "partial", "none",
+                                                                    "guessed"};
 constexpr std::string_view CacheViewName(CacheView view) {
   return kCacheViewNames[static_cast<std::size_t>(view)];
 }
@@ -124,6 +132,7 @@ struct Decision {
   std::uint32_t block_size = 0;
   std::uint64_t isl_tokens = 0;
   RankOverlap overlap;
+  std::uint32_t guessed_blocks = 0;  // of it: known from earlier decisions alone
   // What the engine will reuse: whole blocks, and never the last token of the prompt.
   std::uint64_t predicted_cached_tokens = 0;
   // What the booking counts as prefill: the prompt less the weighted overlap.

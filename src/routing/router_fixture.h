@@ -49,8 +49,8 @@ class RouterFixture {
       Index().RemoveRank(entry.rank);
     KVR_CHECK(catalog.Remove(WorkerId{id}));
   }
-  void SetState(Rank rank, RankState state) {
-    catalog.snapshot()->Find(rank)->health->SetStatus({state, StateReason::kNone}, "", clock.Now());
+  void SetState(Rank rank, RankState state, StateReason reason = StateReason::kNone) {
+    catalog.snapshot()->Find(rank)->health->SetStatus({state, reason}, "", clock.Now());
   }
 
   // `rank` announces the blocks [first, last) of `tokens`, whose blocks before `first` it holds.

@@ -321,6 +321,72 @@ TEST_F(RouterTest, SaysHowFarTheCachesWereKnown) {
   EXPECT_THAT(Metrics(), HasSubstr("kvr_routing_cache_views_total{view=\"none\"} 2"));
 }
 
+TEST_F(RouterTest, RanksWithoutEventsAreRemembered) {
+  AddWorker(1, 1, RankState::kBlind);
+  AddWorker(2, 1, RankState::kBlind);
+  for (const Rank rank : {kOne, kTwo})
+    SetState(rank, RankState::kBlind, StateReason::kNoEventSource);
+  const auto prompt = MakePrompt(1, 8);
+  const Rank first = Route(RequestFor(prompt)).rank;
+  const Decision second = Route(RequestFor(prompt));
+  EXPECT_EQ(second.rank, first);
+  EXPECT_EQ(second.overlap.device(), 8u);
+  EXPECT_EQ(second.guessed_blocks, 8u);
+  EXPECT_EQ(second.reason, Reason::kLongestPrefix);
+  EXPECT_EQ(second.cache_view, CacheView::kGuessed);
+  EXPECT_EQ(second.predicted_cached_tokens, 8u * kBlockSize);
+  EXPECT_THAT(Metrics(),
+              HasSubstr("kvr_routing_guessed_blocks{model=\"m\",routing_group=\"default\"} 8"));
+  // Two minutes after the last decision; advisory ones do not count.
+  clock.Advance(Millis(119'000));
+  RouteRequest advisory = RequestFor(prompt);
+  advisory.reserve = false;
+  EXPECT_EQ(Route(advisory).guessed_blocks, 8u);
+  clock.Advance(Millis(1'200));
+  EXPECT_EQ(Route(advisory).guessed_blocks, 0u);
+  EXPECT_EQ(Route(advisory).cache_view, CacheView::kNone);
+}
+
+TEST_F(RouterTest, GuessesEndWithTheirRank) {
+  AddWorker(1, 1, RankState::kBlind);
+  SetState(kOne, RankState::kBlind, StateReason::kNoEventSource);
+  const auto prompt = MakePrompt(1, 8);
+  (void)Route(RequestFor(prompt));
+  RemoveWorker(1);
+  router.Sweep();
+  AddWorker(1, 1, RankState::kBlind);
+  EXPECT_EQ(Route(RequestFor(prompt)).guessed_blocks, 0u);
+}
+
+TEST(Router, SiblingsFollowBeforeTheEventComes) {
+  RouterOptions options;
+  options.speculative_ttl = Millis(2'000);
+  RouterFixture fixture(options);
+  fixture.AddWorker(1);
+  fixture.AddWorker(2);
+  const auto prompt = MakePrompt(1, 8);
+  auto first = fixture.router.Route(RequestFor(prompt));
+  ASSERT_TRUE(first);
+  const Rank chosen = first->rank;
+  first->booking = {};  // its load no longer speaks against it
+  auto second = fixture.router.Route(RequestFor(prompt));
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->rank, chosen);
+  EXPECT_EQ(second->guessed_blocks, 8u);
+  EXPECT_EQ(second->cache_view, CacheView::kExact);
+  // What is real counts as it is, and stays when the guess is gone.
+  fixture.Store(chosen, prompt);
+  second->booking = {};
+  auto third = fixture.router.Route(RequestFor(prompt));
+  ASSERT_TRUE(third);
+  EXPECT_EQ(third->guessed_blocks, 0u);
+  third->booking = {};
+  fixture.clock.Advance(Millis(5'000));
+  const auto fourth = fixture.router.Route(RequestFor(prompt));
+  ASSERT_TRUE(fourth);
+  EXPECT_EQ(fourth->overlap.device(), 8u);
+}
+
 TEST_F(RouterTest, ExplainsTheChoice) {
   for (std::uint64_t worker = 1; worker <= 40; ++worker)
     AddWorker(worker, 1, worker == 3 ? RankState::kWarming : RankState::kExact);
