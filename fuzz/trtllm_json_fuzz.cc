@@ -102,6 +102,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   CheckBatch(again);  // with what the first taught
   decoder.Reset();
   KVR_CHECK(decoder.Decode(payload, Limits(), block_size, again).has_value());
+  CheckBatch(again);  // with the main window that stays after a reset
+  kvr::wire::TrtllmJsonDecoder fresh;
+  KVR_CHECK(fresh.Decode(payload, Limits(), block_size, again).has_value());
   CheckSame(batch, again);
   return 0;
 }
