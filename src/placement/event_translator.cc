@@ -534,7 +534,7 @@ class EventTranslator::Impl {
       const PlacedBlock& block = out.blocks.emplace_back(PlacedBlock{name, {}});
       AddCopy(block, tier, nullptr, false, memory.blocks);
     }
-    ends_.back() = out.blocks.size();
+    ends_.push_back(out.blocks.size());
     stats_.stored_blocks += chunk->names.size();
     return true;
   }
