@@ -26,6 +26,7 @@
 #include "net/http_server.h"
 #include "net/io_runtime.h"
 #include "routing/router.h"
+#include "service/common_pages.h"
 #include "service/gateway/enroll.h"
 #include "service/gateway/gateway.h"
 
@@ -66,6 +67,7 @@ class Node {
     for (const WorkerConfig& worker : config_.workers) {
       KVR_TRY_VOID(service::Enroll(worker.spec, worker.share_stream, catalog_, indexes_, ingest_));
     }
+    service::AddBuildInfo(registry_, kVersion);
     gateway_.AddRoutes(server_);
     runtime_.Spawn([this] { return SweepUntilCancelled(router_); });
     runtime_.Spawn([this] { return gateway_.WatchEngines(); });
@@ -97,8 +99,10 @@ class Node {
   net::HttpServer server_;
 };
 
-// The exit code when the command ends here; nothing when `config` is complete.
-std::optional<int> ReadConfig(const std::vector<std::string>& words, GatewayConfig& config) {
+// The exit code when the command ends here; nothing when `config` is complete and `effective` says
+// what is in it.
+std::optional<int> ReadConfig(const std::vector<std::string>& words, GatewayConfig& config,
+                              std::string& effective) {
   config::OptionTable table;
   config.Bind(table);
   CLI::App app("Routes OpenAI requests to the engine that holds their prefix in its KV cache.",
@@ -130,13 +134,14 @@ std::optional<int> ReadConfig(const std::vector<std::string>& words, GatewayConf
     return UsageError(kName, "no workers; list them in --config or give --worker");
   }
   SetLogLevel(config.server.log_level);
-  KVR_INFO("configuration {}", table.EffectiveJson());
+  effective = table.EffectiveJson();
   return std::nullopt;
 }
 
 int Run(const std::vector<std::string>& words) {
   GatewayConfig config;
-  if (const auto code = ReadConfig(words, config)) return *code;
+  std::string effective;
+  if (const auto code = ReadConfig(words, config, effective)) return *code;
   StopSignals signals;
   Node node(config);
   if (const auto started = node.Start(); !started) {
@@ -145,6 +150,7 @@ int Run(const std::vector<std::string>& words) {
                  error.message.c_str());
     return ExitCode(error.code);
   }
+  KVR_INFO("configuration {}", effective);
   AnnounceListener("gateway", node.address_port());
   const int signal = signals.Wait();
   KVR_INFO("signal {}: draining", signal);

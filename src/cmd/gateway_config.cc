@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -96,6 +100,27 @@ void BindRouting(GatewayConfig& config, config::OptionTable& table) {
   table.Bind("cost", "temperature", &cost.temperature, "0: always the cheapest", 0.0);
 }
 
+Result<void> CheckWorkers(const std::vector<WorkerConfig>& workers) {
+  std::set<WorkerId> ids;
+  std::map<Partition, std::uint32_t> block_sizes;
+  for (const WorkerConfig& worker : workers) {
+    const fleet::WorkerSpec& spec = worker.spec;
+    if (!ids.insert(spec.id).second) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  fmt::format("worker id {} is given twice; ids tell workers apart, choose another",
+                              Raw(spec.id)));
+    }
+    const auto [known, added] = block_sizes.emplace(spec.partition, spec.block_size);
+    if (added || known->second == spec.block_size) continue;
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("worker {}: block size {}, but other workers of model `{}` in routing "
+                            "group `{}` have {}; give it a routing group of its own",
+                            Raw(spec.id), spec.block_size, spec.partition.model_name,
+                            spec.partition.routing_group, known->second));
+  }
+  return {};
+}
+
 }  // namespace
 
 GatewayConfig::GatewayConfig() {
@@ -113,6 +138,7 @@ void GatewayConfig::Bind(config::OptionTable& table) {
 }
 
 Result<void> GatewayConfig::Finish() {
+  KVR_TRY_VOID(CheckWorkers(workers));
   for (const WorkerConfig& worker : workers) {
     const std::string& model = worker.spec.partition.model_name;
     for (const std::string& adapter : worker.adapters) {

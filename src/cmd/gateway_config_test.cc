@@ -1,6 +1,9 @@
 #include "cmd/gateway_config.h"
 
 #include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -28,6 +31,38 @@ TEST(GatewayConfig, BookingsOutlastTheSilenceThatEnginesAreGranted) {
     config.client.read_timeout = row.read;
     ASSERT_TRUE(config.Finish());
     EXPECT_EQ(config.router.load.expiry, row.expiry);
+  }
+}
+
+WorkerConfig Worker(std::uint64_t id, std::uint32_t block_size, std::string group) {
+  WorkerConfig worker;
+  worker.spec.id = WorkerId{id};
+  worker.spec.block_size = block_size;
+  worker.spec.partition = {"m", std::move(group)};
+  return worker;
+}
+
+TEST(GatewayConfig, WorkersThatContradictEachOtherAreFoundBeforeTheStart) {
+  struct Row {
+    WorkerConfig second;
+    const char* error;  // null: none
+  };
+  const Row rows[] = {
+      {Worker(2, 16, "a"), nullptr},
+      {Worker(2, 32, "b"), nullptr},
+      {Worker(1, 16, "a"), "worker id 1 is given twice; ids tell workers apart, choose another"},
+      {Worker(2, 32, "a"),
+       "worker 2: block size 32, but other workers of model `m` in routing group `a` have 16; give "
+       "it a routing group of its own"},
+  };
+  for (const Row& row : rows) {
+    GatewayConfig config;
+    config.workers = {Worker(1, 16, "a"), row.second};
+    const auto finished = config.Finish();
+    ASSERT_EQ(finished.has_value(), row.error == nullptr);
+    if (finished) continue;
+    EXPECT_EQ(finished.error().message, row.error);
+    EXPECT_EQ(ExitCode(finished.error().code), 2);
   }
 }
 

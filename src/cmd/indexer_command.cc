@@ -25,6 +25,7 @@
 #include "net/event_socket.h"
 #include "net/http_server.h"
 #include "net/io_runtime.h"
+#include "service/common_pages.h"
 #include "service/indexer/access_log.h"
 #include "service/indexer/indexer_service.h"
 #include "service/indexer/peer_list.h"
@@ -43,7 +44,7 @@ Result<void> RegisterInitial(const IndexerConfig& config, service::SourceRegistr
   return {};
 }
 
-int Serve(const IndexerConfig& config, StopSignals& signals) {
+int Serve(const IndexerConfig& config, const std::string& effective, StopSignals& signals) {
   const SystemClock clock;
   metrics::Registry registry;
   net::IoRuntime runtime({config.server.io_threads, "http"});
@@ -70,6 +71,7 @@ int Serve(const IndexerConfig& config, StopSignals& signals) {
   }
   service::IndexerService service({sources, peers, recovery.get(), access_log.get()}, registry,
                                   clock, config.service);
+  service::AddBuildInfo(registry, kVersion);
   net::HttpServer server(runtime, registry, config.server.http);
   service.Mount(server);
 
@@ -80,6 +82,7 @@ int Serve(const IndexerConfig& config, StopSignals& signals) {
     fmt::print(stderr, "{}: {}\n", kName, started.error().message);
     return 1;
   }
+  KVR_INFO("configuration {}", effective);
   AnnounceListener("indexer", server.address_port());
   if (recovery) recovery->Start();
   signals.Wait([&access_log] {
@@ -113,8 +116,7 @@ int Run(const std::vector<std::string>& words) {
   SetLogLevel(config.server.log_level);
   StopSignals signals(config.access_log.path.empty() ? StopSignals::Hangup::kEnds
                                                      : StopSignals::Hangup::kReported);
-  KVR_INFO("configuration {}", table.EffectiveJson());
-  return Serve(config, signals);
+  return Serve(config, table.EffectiveJson(), signals);
 }
 
 }  // namespace

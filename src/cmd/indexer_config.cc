@@ -174,6 +174,7 @@ Result<void> IndexerConfig::Finish() {
                             service.trace_id_header));
   }
   service.instance_name = service::MakeInstanceName();
+  service.reference_metrics = server.ingest.reference_metrics;
   KVR_TRY_VOID(recovery.Validate());
   return server.Validate();
 }

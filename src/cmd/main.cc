@@ -4,38 +4,35 @@
 #include <vector>
 
 #include "cmd/command.h"
-
-#ifndef KVR_VERSION
-#error "KVR_VERSION is set by the build"
-#endif
+#include "cmd/server_main.h"
 
 namespace {
 
-void PrintHelp(std::FILE* out) {
+void PrintHelp() {
   std::fputs(
       "kvroute: routes LLM requests to the engine that holds their prefix in its KV cache\n\n"
       "usage: kvroute COMMAND [OPTION]...\n\ncommands:\n",
-      out);
+      stdout);
   for (const auto* command : kvr::cmd::Commands()) {
-    std::fprintf(out, "  %-10.*s %.*s\n", static_cast<int>(command->name.size()),
-                 command->name.data(), static_cast<int>(command->summary.size()),
-                 command->summary.data());
+    std::printf("  %-10.*s %.*s\n", static_cast<int>(command->name.size()), command->name.data(),
+                static_cast<int>(command->summary.size()), command->summary.data());
   }
   std::fputs("\n`kvroute COMMAND --help` explains one. `kvroute --version` prints the version.\n",
-             out);
+             stdout);
 }
 
 int Run(const std::vector<std::string>& words) {
   if (words.empty()) {
-    PrintHelp(stderr);
+    std::fputs("kvroute: no command given; `kvroute --help` lists them\n", stderr);
     return 2;
   }
   if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    PrintHelp(stdout);
+    PrintHelp();
     return 0;
   }
   if (words[0] == "--version") {
-    std::puts("kvroute " KVR_VERSION);
+    std::printf("kvroute %.*s\n", static_cast<int>(kvr::cmd::kVersion.size()),
+                kvr::cmd::kVersion.data());
     return 0;
   }
   for (const auto* command : kvr::cmd::Commands()) {

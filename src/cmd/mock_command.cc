@@ -26,6 +26,19 @@ namespace {
 
 constexpr std::string_view kName = "kvroute mock";
 
+constexpr std::string_view kFaultsHelp =
+    "POST /mock/fault takes one JSON object; every field is optional:\n"
+    "  rank              event faults concern this rank only; else all\n"
+    "  drop_messages     the next so many event messages never reach subscribers\n"
+    "  keep_for_replay   ... but the replay socket has them (default true)\n"
+    "  event_delay_ms    event messages from now on go out so much later\n"
+    "  replay_silent     true or false: the replay socket stops, or resumes, answering\n"
+    "  error_requests    the next so many completion requests are answered\n"
+    "  error_status      ... with this status (default 503)\n"
+    "  die_requests      the next so many completion requests break off\n"
+    "  die_after_tokens  ... once they have sent so many tokens (default 1)\n"
+    "  restart           true: as a new process, with an empty cache and messages from 0\n";
+
 struct MockArgs {
   sim::MockServer::Options server;  // of the first engine
   std::uint32_t engines = 1;
@@ -199,7 +212,7 @@ void AddEngineOptions(CLI::App& app, MockArgs& args, Words& words) {
       ->capture_default_str();
   app.add_option("--max-num-seqs", core.requests_max, "Requests running at once")
       ->capture_default_str();
-  app.add_option("--max-waiting", core.waiting_max, "Requests waiting at most; then 503")
+  app.add_option("--max-waiting", core.waiting_max, "Requests waiting at most; then 429")
       ->capture_default_str();
   app.add_option("--max-batched-tokens", core.pass_tokens_max, "Tokens scheduled in one pass")
       ->capture_default_str();
@@ -306,6 +319,7 @@ int Run(const std::vector<std::string>& argv) {
       "on "
       "demand (POST /mock/fault).",
       std::string(kName));
+  app.footer(std::string(kFaultsHelp));
   AddServerOptions(app, args);
   AddEngineOptions(app, args, words);
   AddTimeOptions(app, args, words);

@@ -8,7 +8,14 @@
 
 #include "base/check.h"
 
+#ifndef KVR_VERSION
+#error "KVR_VERSION is set by the build"
+#endif
+
 namespace kvr::cmd {
+
+const std::string_view kVersion = KVR_VERSION;
+
 namespace {
 
 sigset_t Awaited(StopSignals::Hangup hangup) {

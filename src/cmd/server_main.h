@@ -8,6 +8,9 @@
 
 namespace kvr::cmd {
 
+// Of this build, as --version prints it.
+extern const std::string_view kVersion;
+
 // Prints "listening WHAT ADDRESS:PORT" on stdout and flushes, so that whoever started the process
 // can wait for the line and read the port. Call it once the listener accepts. `what` is one word.
 void AnnounceListener(std::string_view what, std::string_view address_port);

@@ -198,6 +198,7 @@ Task<void> HttpConnection::TurnAway() {
 Task<HttpConnection::Next> HttpConnection::ServeOne() {
   phase_ = Phase::kIdle;
   answer_ = Answer::kNone;
+  last_words_.clear();
   if (co_await AwaitRequest() != Fill::kData) co_return Next::kClose;
   phase_ = Phase::kReceiving;
 
@@ -223,7 +224,11 @@ Task<HttpConnection::Next> HttpConnection::ServeOne() {
                                                                    : core_->options.body_bytes_max;
     parser.LimitBody(bytes_max, share_);
     next = co_await ReceiveBody(parser);
-    if (next != Next::kRequest) co_return next;
+    if (next != Next::kRequest) {
+      if (answer_ == Answer::kDone && core_->on_refusal)
+        core_->on_refusal(request_.path(), status_);
+      co_return next;
+    }
   }
   request_.body = std::move(parser.request().body);
   co_return co_await Dispatch(*match.route);
@@ -383,6 +388,7 @@ Task<HttpConnection::Next> HttpConnection::Dispatch(const HttpRoute& route) {
       socket_.TryWrite(data, ignored);
       core_->metrics.CountAnswer(response.status);
     }
+    SendLastWords();
     co_return Next::kClose;
   }
   if (answer_ == Answer::kNone) {
@@ -535,12 +541,24 @@ void HttpConnection::Abort() {
 
 Task<Result<void>> HttpConnection::Send(Gather data) {
   TimedSocket::ErrorCode error;
+  sending_ = true;  // and stays so where the task is unwound below
   if (broken_) {
     error = asio::error::broken_pipe;
   } else if (!socket_.TryWrite(data, error)) {
     error = co_await socket_.Drain(data, core_->options.write_timeout);
   }
+  sending_ = false;
   co_return AfterWrite(error);
+}
+
+// The task is cancelled and cannot wait: what the kernel takes at once has to do.
+void HttpConnection::SendLastWords() {
+  const bool whole = answer_ == Answer::kStreaming && !sending_ && !broken_;
+  if (!whole || framing_ != Framing::kChunked || last_words_.empty()) return;
+  const std::string size = fmt::format("{:x}\r\n", last_words_.size());
+  Gather data({size, last_words_, "\r\n0\r\n\r\n"});
+  TimedSocket::ErrorCode ignored;
+  socket_.TryWrite(data, ignored);
 }
 
 Result<void> HttpConnection::AfterWrite(TimedSocket::ErrorCode error) {

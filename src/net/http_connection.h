@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -60,6 +61,7 @@ struct ServerCore {
   const HttpServer::Options options;
   HttpRoutes routes;
   HttpServer::ErrorWriter write_error;
+  HttpServer::RefusalObserver on_refusal;
   ServerMetrics metrics;
   BodyBudget bodies;
   LogLimiter error_log{std::chrono::seconds(1)};
@@ -96,6 +98,7 @@ class HttpConnection final : public HttpExchange,
                                  std::optional<std::uint64_t> length) override;
   Task<Result<void>> Write(std::string_view piece) override;
   Task<Result<void>> EndStream() override;
+  void SetLastWords(std::string words) override { last_words_ = std::move(words); }
   void Abort() override;
   bool answered() const override { return answer_ != Answer::kNone; }
   bool stopped() const override { return cancelled_ && !gone_; }
@@ -127,6 +130,7 @@ class HttpConnection final : public HttpExchange,
   // Sending.
   void ComposeHead(int status, const HttpHeaders& headers, std::optional<std::uint64_t> length);
   Task<Result<void>> Send(Gather data);
+  void SendLastWords();
   Result<void> AfterWrite(TimedSocket::ErrorCode error);
   Task<Result<void>> Failed(ErrorCode code, std::string_view message);
 
@@ -155,6 +159,8 @@ class HttpConnection final : public HttpExchange,
   Framing framing_ = Framing::kNoBody;
   int status_ = 0;
   std::uint64_t length_left_ = 0;
+  bool sending_ = false;  // a part of something may have gone out
+  std::string last_words_;
   bool broken_ = false;  // the connection cannot carry another answer
   std::string head_;     // reused
   std::array<char, 24> chunk_head_{};

@@ -265,6 +265,11 @@ void HttpServer::SetErrorWriter(ErrorWriter writer) {
   impl_->core->write_error = std::move(writer);
 }
 
+void HttpServer::SetRefusalObserver(RefusalObserver observer) {
+  KVR_CHECK(impl_->acceptor == nullptr);
+  impl_->core->on_refusal = std::move(observer);
+}
+
 Result<void> HttpServer::Start() {
   KVR_CHECK(impl_->acceptor == nullptr);
   KVR_TRY_VOID(impl_->Bind());

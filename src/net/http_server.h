@@ -53,6 +53,9 @@ class HttpExchange {
                                          std::optional<std::uint64_t> length = {}) = 0;
   virtual Task<Result<void>> Write(std::string_view piece) = 0;
   virtual Task<Result<void>> EndStream() = 0;
+  // What the body of a stream ends with when the server stops before the handler has ended it; then
+  // follows its regular end, as far as the client takes both at once. Empty: it is cut off.
+  virtual void SetLastWords(std::string words) = 0;
   // Gives up a stream in the middle: closes the connection so that the client sees it is cut short.
   virtual void Abort() = 0;
 
@@ -113,6 +116,11 @@ class HttpServer {
   using ErrorWriter =
       std::function<HttpResponse(int status, std::string_view code, std::string_view message)>;
   void SetErrorWriter(ErrorWriter writer);
+
+  // Told of each request of a known route that the server itself answers, because its body is
+  // malformed, too large or too slow: the handler never sees it. Called on I/O threads.
+  using RefusalObserver = std::function<void(std::string_view path, int status)>;
+  void SetRefusalObserver(RefusalObserver observer);
 
   // Binds and accepts. kIo names address and reason.
   Result<void> Start();

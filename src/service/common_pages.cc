@@ -31,6 +31,13 @@ net::HttpResponse ReadyPage(std::size_t workers, const std::vector<std::string>&
   return net::JsonResponse(reasons.empty() ? 200 : 503, std::move(body));
 }
 
+void AddBuildInfo(metrics::Registry& registry, std::string_view version) {
+  registry
+      .AddGauge("kvr_build_info", "Always 1; the labels say what is running",
+                {{"version", std::string(version)}})
+      .Set(1);
+}
+
 bool HasExactRank(const fleet::Snapshot& fleet) {
   return std::any_of(fleet.workers.begin(), fleet.workers.end(), [](const auto& worker) {
     return std::any_of(worker->ranks.begin(), worker->ranks.end(), [](const auto& entry) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fleet/catalog.h"
@@ -16,6 +17,9 @@ net::HttpResponse MetricsPage(const metrics::Registry& registry);
 
 // {"ready":false,"workers":2,"reasons":["..."]}: 503, or 200 when there is no reason against it.
 net::HttpResponse ReadyPage(std::size_t workers, const std::vector<std::string>& reasons);
+
+// kvr_build_info{version}: 1.
+void AddBuildInfo(metrics::Registry& registry, std::string_view version);
 
 // Whether the picture of any rank is exact.
 bool HasExactRank(const fleet::Snapshot& fleet);

@@ -15,7 +15,9 @@ namespace {
 using openai::ApiError;
 
 net::HttpResponse ErrorResponse(const ApiError& error) {
-  return net::JsonResponse(error.status, openai::ErrorBody(error));
+  net::HttpResponse response = net::JsonResponse(error.status, openai::ErrorBody(error));
+  if (error.status == 429) response.headers.Set("Retry-After", "1");
+  return response;
 }
 
 net::HttpHeaders StreamHeaders() {
@@ -89,6 +91,9 @@ void MockServer::AddRoutes() {
                 AtOnce([this](const net::HttpRequest& request) { return Detokenize(request); }));
   server_.Route("GET", "/v1/models", AtOnce([this](const auto&) { return Models(); }));
   server_.Route("GET", "/health", AtOnce([](const auto&) { return net::HttpResponse{}; }));
+  server_.Route("GET", "/ready", AtOnce([](const auto&) {
+                  return net::JsonResponse(200, R"({"ready":true,"reasons":[]})");
+                }));
   server_.Route("GET", "/metrics", AtOnce([this](const auto&) { return Metrics(); }));
   if (engine_->pulled()) {
     server_.Route("GET", "/kv_cache_events", AtOnce([this](const auto&) {
@@ -114,17 +119,17 @@ Result<std::optional<std::uint32_t>, ApiError> MockServer::RankOf(
     const net::HttpRequest& request) const {
   const auto header = request.headers.Find("X-data-parallel-rank");
   if (!header) return std::nullopt;
-  std::uint32_t rank = 0;
+  std::int64_t rank = 0;
   const auto [end, error] = std::from_chars(header->data(), header->data() + header->size(), rank);
   // What is no integer is ignored, as vLLM does.
   if (error == std::errc::invalid_argument || end != header->data() + header->size()) {
     return std::nullopt;
   }
-  if (error != std::errc() || rank >= engine_->ranks()) {
+  if (error != std::errc() || rank < 0 || rank >= std::int64_t{engine_->ranks()}) {
     return tl::unexpected<ApiError>(openai::BadField(
         "X-data-parallel-rank", fmt::format("there are {} ranks", engine_->ranks())));
   }
-  return rank;
+  return static_cast<std::uint32_t>(rank);
 }
 
 net::Task<void> MockServer::Generate(openai::Api api, net::HttpExchange& exchange) {

@@ -211,9 +211,22 @@ TEST_F(MockServerTest, RefusesWithTheErrorsOfTheApi) {
   const std::string good = R"({"model":"mock","prompt":"a"})";
   EXPECT_EQ(Status("POST", "/v1/completions", good, "2"), 400);
   EXPECT_EQ(Status("POST", "/v1/completions", good, "99999999999"), 400);
+  EXPECT_EQ(Status("POST", "/v1/completions", good, "-1"), 400);
+  EXPECT_EQ(Status("POST", "/v1/completions", good, "99999999999999999999"), 400);
   EXPECT_EQ(Status("POST", "/v1/completions", good, "1"), 200);
   EXPECT_EQ(Status("POST", "/v1/completions", good, "one"), 200) << "no integer: ignored";
   EXPECT_THAT(Body("POST", "/v1/completions", "{"), HasSubstr(R"({"error":{"message":)"));
+}
+
+TEST_F(MockServerTest, SaysWhenToTryAgainAndThatItIsReady) {
+  Start();
+  EXPECT_EQ(Body("GET", "/ready"), R"({"ready":true,"reasons":[]})");
+  Fault(R"({"error_requests":2,"error_status":429})");
+  const std::string good = R"({"model":"mock","prompt":"a"})";
+  const auto busy = Send("POST", "/v1/completions", good);
+  ASSERT_TRUE(busy.has_value());
+  EXPECT_EQ(busy->status, 429);
+  EXPECT_EQ(busy->headers.Find("Retry-After"), "1");
 }
 
 TEST_F(MockServerTest, AClientThatLeavesFreesItsBlocks) {

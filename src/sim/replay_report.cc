@@ -65,10 +65,19 @@ void WriteDistribution(JsonWriter& json, std::string_view name, const Distributi
   json.BeginObject();
   json.Field("count", d.count);
   json.Field("mean", d.mean);
+  json.Field("std", d.std);
+  json.Field("min", d.min);
   json.Field("p50", d.p50);
+  json.Field("p75", d.p75);
   json.Field("p90", d.p90);
+  json.Field("p95", d.p95);
   json.Field("p99", d.p99);
+  json.Field("max", d.max);
   json.EndObject();
+}
+
+double PerSecond(std::uint64_t count, double ms) {
+  return ms > 0 ? static_cast<double>(count) * 1'000 / ms : 0;
 }
 
 void WriteArm(JsonWriter& json, const ArmResult& arm) {
@@ -85,6 +94,8 @@ void WriteArm(JsonWriter& json, const ArmResult& arm) {
   json.EndArray();
   json.Field("prompt_tokens", arm.prompt_tokens);
   json.Field("output_tokens", arm.output_tokens);
+  json.Field("prompt_tokens_per_second", PerSecond(arm.prompt_tokens, arm.duration_ms));
+  json.Field("output_tokens_per_second", PerSecond(arm.output_tokens, arm.duration_ms));
   json.Field("actual_cached_tokens", arm.actual_cached_tokens);
   json.Field("predicted_cached_tokens", arm.predicted_cached_tokens);
   json.Field("prediction_error_tokens", arm.prediction_error_tokens);

@@ -1,6 +1,7 @@
 #include "sim/replay_report.h"
 
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -43,6 +44,16 @@ TEST(ReplayStats, M30PercentileIsTheElementOfTheRoundedRank) {
     values.push_back(i);
   EXPECT_EQ(Percentile(values, 99), 98);
   EXPECT_EQ(Percentile({}, 50), 0);
+}
+
+TEST(ReplayStats, ADistributionHasItsSpread) {
+  const Distribution d = Summarize({4, 2, 1, 3, 5});
+  EXPECT_EQ(d.min, 1);
+  EXPECT_EQ(d.p50, 3);
+  EXPECT_EQ(d.p75, 4);
+  EXPECT_EQ(d.p95, 5);
+  EXPECT_EQ(d.max, 5);
+  EXPECT_DOUBLE_EQ(d.std, std::sqrt(2.0));
 }
 
 TEST(ReplayStats, SumsUpAnArm) {

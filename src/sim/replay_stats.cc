@@ -62,8 +62,16 @@ Distribution Summarize(std::vector<double> values) {
   if (values.empty()) return result;
   result.mean =
       std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  double squares = 0;
+  for (const double value : values)
+    squares += (value - result.mean) * (value - result.mean);
+  result.std = std::sqrt(squares / static_cast<double>(values.size()));
+  result.min = values.front();
+  result.max = values.back();
   result.p50 = Percentile(values, 50);
+  result.p75 = Percentile(values, 75);
   result.p90 = Percentile(values, 90);
+  result.p95 = Percentile(values, 95);
   result.p99 = Percentile(values, 99);
   return result;
 }

@@ -33,9 +33,14 @@ struct RequestRecord {
 struct Distribution {
   std::size_t count = 0;
   double mean = 0;
+  double std = 0;  // of the population
+  double min = 0;
   double p50 = 0;
+  double p75 = 0;
   double p90 = 0;
+  double p95 = 0;
   double p99 = 0;
+  double max = 0;
 };
 Distribution Summarize(std::vector<double> values);
 // Of sorted values; 0 when there are none.

@@ -84,7 +84,7 @@ net::Task<Tokens> TokenProvider::Get(const openai::Request& request, std::string
   }
 
   const Nanos end = clock_.Now() + options_.deadline;
-  NoTokens missing = NoTokens::kNoEngine;
+  NoTokens missing = engines.empty() ? NoTokens::kNoEngine : NoTokens::kTokenizerUnavailable;
   for (std::size_t asked = 0; asked < options_.engines_asked_max; ++asked) {
     const auto left = std::chrono::ceil<Millis>(end - clock_.Now());
     if (left <= Millis{0}) co_return None(NoTokens::kTimeout);

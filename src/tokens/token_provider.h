@@ -34,16 +34,18 @@ enum class NoTokens : std::uint8_t {
   kEmbeddings,   // the prompt is no text
   kMultimodal,   // token ids do not tell what the engine's block names cover
   kSwitchedOff,  // Options::ask_engines
-  kNoEngine,     // nobody to ask, or all of them failed a moment ago
+  kNoEngine,     // nobody to ask
   kUnreachable,
   kTimeout,
-  kUnsupported,  // the engine has no tokenize endpoint
-  kRefused,      // the engine answered with another error
-  kBadAnswer,    // no list of ids, or too long a one
+  kUnsupported,           // the engine has no tokenize endpoint
+  kRefused,               // the engine answered with another error
+  kBadAnswer,             // no list of ids, or too long a one
+  kTokenizerUnavailable,  // every engine failed to tokenize a moment ago, see Options
 };
-inline constexpr std::array<std::string_view, 11> kNoTokensNames = {
-    "none",        "empty_prompt", "embeddings",  "multimodal", "switched_off", "no_engine",
-    "unreachable", "timeout",      "unsupported", "refused",    "bad_answer"};
+inline constexpr std::array<std::string_view, 12> kNoTokensNames = {
+    "none",         "empty_prompt", "embeddings",  "multimodal",
+    "switched_off", "no_engine",    "unreachable", "timeout",
+    "unsupported",  "refused",      "bad_answer",  "tokenizer_unavailable"};
 
 struct Tokens {
   // Borrows from `owner`, or from the request when the source is kBody.

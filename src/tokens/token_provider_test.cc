@@ -177,7 +177,8 @@ TEST_F(TokenProviderTest, ASilentEngineCostsTheDeadlineOnce) {
   EXPECT_EQ(Get(openai::Api::kCompletions, kText, {engine.url()}).missing, NoTokens::kTimeout);
   EXPECT_EQ(engine.asked(), 1);
   // It is not asked again at once.
-  EXPECT_EQ(Get(openai::Api::kCompletions, kText, {engine.url()}).missing, NoTokens::kNoEngine);
+  EXPECT_EQ(Get(openai::Api::kCompletions, kText, {engine.url()}).missing,
+            NoTokens::kTokenizerUnavailable);
   EXPECT_EQ(engine.asked(), 1);
 }
 

@@ -432,6 +432,27 @@ class SeedRun(IndexerTest):
         self.assertEqual(metrics.total("kvr_index_memberships"), 331 + 354 - 24)
         self.assertEqual(self.indexer.listener()["state"], "exact")
 
+    def test_http(self):
+        self.engine(1)
+        before = self.indexer.metrics()
+        self.assertEqual(self.indexer.client.post("/query", {}).status, 422)
+        after = self.indexer.metrics()
+
+        def more(name, **labels):
+            return after.total(name, **labels) - before.total(name, **labels)
+
+        name = "dynamo_kvindexer_"
+        self.assertEqual(more(name + "requests_total", endpoint="/query", method="POST"), 1)
+        self.assertEqual(more(name + "errors_total", endpoint="/query", status_class="4xx"), 1)
+        self.assertEqual(more(name + "errors_total", status_class="5xx"), 0)
+        self.assertEqual(
+            more(name + "request_duration_seconds_count", endpoint="/query"), 1)
+        self.assertEqual(after.total(name + "requests_total", endpoint="/metrics"), 0)
+        self.assertEqual(after.total(name + "workers"), 1)
+        self.assertEqual(after.total(name + "models"), 1)
+        self.assertEqual(after.total(name + "listeners"), 1)
+        self.assertEqual(after.total("kvr_build_info"), 1)
+
 
 if __name__ == "__main__":
     main()

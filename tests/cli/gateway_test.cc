@@ -137,6 +137,10 @@ TEST(KvrouteGateway, UsageErrorsAreOneLineAndSayWhere) {
       {{"gateway", "--worker", good, "--gateway-in-flight-max", "0"}, "in_flight_max"},
       {{"gateway", "--worker", good, "--config", "/nowhere.yaml"}, "/nowhere.yaml"},
       {{"gateway", "--colour"}, "--colour"},
+      {{"gateway", "--worker", good, "--worker", good}, "worker id 1 is given twice"},
+      {{"gateway", "--worker", good, "--worker", "id=2,url=http://h:1,model=m,block-size=32"},
+       "worker 2: block size 32"},
+      {{"indexer", "--workers", "oops", "--block-size", "4"}, "oops"},
   };
   for (const Row& row : rows) {
     const auto done = RunKvroute(row.words);

@@ -27,11 +27,11 @@ TEST(Kvroute, UnknownCommandIsAUsageError) {
   EXPECT_EQ(done.err, "kvroute: no command `frobnicate`; `kvroute --help` lists them\n");
 }
 
-TEST(Kvroute, NoCommandPrintsHelpOnStderr) {
+TEST(Kvroute, NoCommandIsAUsageErrorOfOneLine) {
   const auto done = RunKvroute({});
   EXPECT_EQ(done.exit_code, 2);
   EXPECT_EQ(done.out, "");
-  EXPECT_NE(done.err.find("usage: kvroute COMMAND"), std::string::npos) << done.err;
+  EXPECT_EQ(done.err, "kvroute: no command given; `kvroute --help` lists them\n");
 }
 
 }  // namespace

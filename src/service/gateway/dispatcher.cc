@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kRankHeader = "X-data-parallel-rank";
 
 bool IsWorthAnother(int status) {
-  return status == 429 || status == 502 || status == 503;
+  return status == 429 || status == 500 || status == 502 || status == 503;
 }
 
 // What a request that no rank could be chosen for is told.
@@ -73,6 +73,7 @@ net::Task<Result<Dispatched, DispatchFailure>> Dispatcher::Send(routing::RouteRe
     }
     if (why) record.Retry(*why);
     const Rank rank = decision->rank;
+    selections_.Count(rank);
     auto stream = co_await Open(*decision, request);
     record.EndStage(Stage::kConnect);
     if (!stream) {
@@ -86,8 +87,20 @@ net::Task<Result<Dispatched, DispatchFailure>> Dispatcher::Send(routing::RouteRe
     }
     watch_.Answered(rank.worker);
     const int status = (*stream)->status();
-    Dispatched answer{*std::move(decision), *std::move(stream), attempt};
-    if (!IsWorthAnother(status)) co_return Answer(std::move(answer));
+    Dispatched answer{*std::move(decision), *std::move(stream), attempt, {}};
+    if (status >= 400 && !IsWorthAnother(status)) co_return Answer(std::move(answer));
+    if (status < 400) {
+      const auto first = co_await answer.stream->Read();
+      if (first && !first->empty()) {
+        answer.first = *first;
+        co_return Answer(std::move(answer));
+      }
+      failed = first ? Error{ErrorCode::kUpstream, "the answer has no body"} : first.error();
+      if (failed->code == ErrorCode::kTimeout || IsCancel(*failed)) break;
+      why = RetryReason::kBroke;
+      Exclude(rank, true, excluded);
+      continue;
+    }
     // The engine does not work on it, so it costs nothing.
     answer.decision.booking.Free();
     refused = std::move(answer);

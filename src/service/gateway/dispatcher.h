@@ -15,14 +15,18 @@
 #include "routing/router.h"
 #include "service/gateway/engine_watch.h"
 #include "service/gateway/gateway_metrics.h"
+#include "service/gateway/selection_counts.h"
 
 namespace kvr::service {
 
-// An engine's answer whose head is here and whose body has not been read.
+// An engine's answer whose head is here.
 struct Dispatched {
   routing::Decision decision;  // with the booking
   std::unique_ptr<net::HttpStream> stream;
   std::size_t attempts = 1;
+  // The first piece of its body, valid until the next Read; none: the answer is an error, whose
+  // body has not been read.
+  std::optional<std::string_view> first = {};
 };
 
 struct DispatchFailure {
@@ -51,12 +55,14 @@ class Dispatcher {
         attempts_max_(attempts_max) {}
 
   // Routes and sends `request`, whose rank header is set here, until an engine answers. Another
-  // engine is tried when one cannot be reached, breaks off before the head of its answer, or
-  // answers 429, 502 or 503. When nobody is left, the last such answer is returned as it is. An
-  // engine that is silent for too long is not replaced: it may be working on the request.
+  // engine is tried when one cannot be reached, breaks off before the first byte of its answer's
+  // body, or answers 429, 500, 502 or 503. When nobody is left, the last such answer is returned as
+  // it is. An engine that is silent for too long is not replaced: it may be working on the request.
   net::Task<Result<Dispatched, DispatchFailure>> Send(routing::RouteRequest route,
                                                       net::HttpRequest& request,
                                                       RequestRecord& record);
+
+  [[nodiscard]] const SelectionCounts& selections() const { return selections_; }
 
  private:
   // Ranks this request must not go to: first those that are down, then those that failed it.
@@ -75,6 +81,7 @@ class Dispatcher {
   net::HttpClient& client_;
   EngineWatch& watch_;
   const std::size_t attempts_max_;
+  SelectionCounts selections_;
 };
 
 }  // namespace kvr::service

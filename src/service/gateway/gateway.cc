@@ -99,6 +99,7 @@ Gateway::Gateway(const Parts& parts, const GatewayOptions& options,
       collector_(parts.registry.AddCollector([this](metrics::SampleSink& sink) {
         sink.AddGauge("kvr_gateway_engines_down", "Engines that could not be reached", {},
                       static_cast<double>(watch_.down()));
+        dispatcher_.selections().Collect(*parts_.catalog.snapshot(), sink);
         const auto cache = tokens_.cache_stats();
         sink.AddGauge("kvr_tokens_cache_entries", "Prompts whose token ids are remembered", {},
                       static_cast<double>(cache.entries));
@@ -115,6 +116,13 @@ Gateway::Gateway(const Parts& parts, const GatewayOptions& options,
 
 void Gateway::AddRoutes(net::HttpServer& server) {
   server.SetErrorWriter(ServerError);
+  server.SetRefusalObserver([this](std::string_view path, int status) {
+    for (const openai::Api api : {openai::Api::kCompletions, openai::Api::kChat}) {
+      if (path != openai::ApiPath(api)) continue;
+      const Outcome outcome = status == 503 ? Outcome::kShed : Outcome::kRefused;
+      metrics_.requests[static_cast<std::size_t>(api)][static_cast<std::size_t>(outcome)]->Add();
+    }
+  });
   for (const openai::Api api : {openai::Api::kCompletions, openai::Api::kChat}) {
     server.Route(
         "POST", std::string(openai::ApiPath(api)),

@@ -142,7 +142,6 @@ TEST(Gateway, NoTokenWaitsForTheNextOne) {
   gateway.AddWorker(1, engine.url());
   RawClient client(gateway.port());
   ASSERT_TRUE(client.Send(Post(kChat, kMessages)));
-  client.ReadUntil("\r\n\r\n");  // the head comes before any token
   for (std::size_t i = 0; i < script.pieces.size(); ++i) {
     engine.Release(i + 1);
     EXPECT_THAT(client.ReadUntil("\n\n"), EndsWith(script.pieces[i]));
@@ -201,7 +200,7 @@ TEST(Gateway, RefusesWithOpenAiErrors) {
   EXPECT_EQ(engine.received(), 0u);
   EXPECT_TRUE(gateway.IsIdle());
   EXPECT_EQ(gateway.Series(Requests("chat", "refused")), 3);
-  EXPECT_EQ(gateway.Series(Requests("completions", "refused")), 8);
+  EXPECT_EQ(gateway.Series(Requests("completions", "refused")), 9);
 }
 
 std::string ServerRejected(std::string_view reason) {
@@ -229,7 +228,8 @@ TEST(Gateway, AClientThatSendsItsBodyTooSlowly) {
   EXPECT_TRUE(gateway.IsIdle());
   EXPECT_EQ(engine.received(), 0u);
   EXPECT_EQ(gateway.Series(ServerRejected("body_timeout")), 1);
-  for (const char* outcome : {"ok", "refused", "client_gone"})  // no request ever began
+  EXPECT_EQ(gateway.Series(Requests("chat", "refused")), 1);
+  for (const char* outcome : {"ok", "client_gone"})
     EXPECT_EQ(gateway.Series(Requests("chat", outcome)), 0) << outcome;
 }
 
@@ -350,6 +350,15 @@ TEST(Gateway, TriesAnotherEngineBeforeTheFirstByte) {
       {"503", [](FakeEngine& engine) { engine.Play(ErrorAnswer(503)); }, "status"},
       {"502", [](FakeEngine& engine) { engine.Play(ErrorAnswer(502)); }, "status"},
       {"429", [](FakeEngine& engine) { engine.Play(ErrorAnswer(429)); }, "status"},
+      {"500", [](FakeEngine& engine) { engine.Play(ErrorAnswer(500)); }, "status"},
+      {"closes after the head",
+       [](FakeEngine& engine) {
+         Script script;
+         script.end = Script::End::kReset;
+         engine.Play(script);
+       },
+       "broke"},
+      {"an empty answer", [](FakeEngine& engine) { engine.Play(Script{}); }, "broke"},
       {"closes before the head",
        [](FakeEngine& engine) {
          Script script;
@@ -463,8 +472,6 @@ TEST(Gateway, AnEngineThatBreaksOffItsStream) {
        three + "data: {\"id\":\"c\"}\n\n\n",
        true,
        "engine_aborted"},
-      {"no byte, reset", {}, Script::End::kReset, "", true, "engine_aborted"},
-      {"no byte, well ended", {}, Script::End::kWell, "", true, "engine_aborted"},
       {"well ended in the middle", {three}, Script::End::kWell, three, true, "engine_aborted"},
       {"after its own [DONE]", whole.pieces, Script::End::kReset, Joined(whole.pieces), false,
        "ok"},
@@ -528,7 +535,28 @@ TEST(Gateway, AnEngineThatBreaksOffAPlainAnswer) {
   EXPECT_EQ(none.status, 502);
   EXPECT_THAT(none.body, HasSubstr(R"("code":"upstream")"));
   EXPECT_TRUE(Eventually([&] { return gateway.IsIdle(); }));
-  EXPECT_EQ(gateway.Series("kvr_gateway_upstream_aborted_total"), 2);
+  EXPECT_EQ(gateway.Series("kvr_gateway_upstream_aborted_total"), 1);
+  EXPECT_EQ(gateway.Series(Requests("completions", "engine_failed")), 1);
+}
+
+TEST(Gateway, CountsWhichRanksWereChosen) {
+  FakeEngine engine;
+  FakeEngine bad;
+  bad.Play(ErrorAnswer(503));
+  GatewaySetup setup;
+  setup.router.policy = sched::PolicyKind::kRoundRobin;
+  GatewayUnderTest gateway(setup);
+  gateway.AddWorker(1, engine.url());
+  gateway.AddWorker(2, bad.url());
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(gateway.Send(kCompletions, kIds).status, 200);
+  const auto chosen = [&gateway](int worker) {
+    return gateway.Series(
+        fmt::format("kvr_gateway_selections_total{{worker=\"{}\",dp_rank=\"0\"}}", worker));
+  };
+  EXPECT_EQ(chosen(1), 4);
+  EXPECT_EQ(chosen(2), bad.received());
+  EXPECT_GT(chosen(2), 0);
 }
 
 TEST(Gateway, AClientThatLeavesFreesItsBookingAtOnce) {
@@ -582,12 +610,17 @@ TEST(Gateway, ARequestThatOurStopCutsOffIsNoClientsDoing) {
   gateway.AddWorker(1, streams.url());
   RawClient reader(gateway.port());
   ASSERT_TRUE(reader.Send(Post(kChat, kMessages)));
-  reader.ReadUntil("\r\n\r\n");
+  streams.Release(2);
+  reader.ReadUntil("t1");
   gateway.AddWorker(2, silent.url());  // has no load yet, so it is next
   RawClient waiter(gateway.port());
   ASSERT_TRUE(waiter.Send(Post(kChat, kMessages)));
   ASSERT_TRUE(Eventually([&] { return silent.received() == 1; }));
   gateway.StopServer();
+  // Report 79: exactly one terminal event and a regular end, also when it is us who stop.
+  const std::string rest = reader.ReadToEnd();
+  EXPECT_EQ(CountOf(rest, "data: {\"error\":{\"message\":\"the gateway is shutting down\""), 1u);
+  EXPECT_THAT(rest, EndsWith("\n\ndata: [DONE]\n\n\r\n0\r\n\r\n"));
   EXPECT_TRUE(gateway.IsIdle());
   EXPECT_EQ(gateway.Series(Requests("chat", "shutdown")), 2);
   EXPECT_EQ(gateway.Series(Requests("chat", "client_gone")), 0);
@@ -828,9 +861,7 @@ TEST(Gateway, TwoHundredStreamsAtOnceAreNotHeldUp) {
     clients.push_back(std::make_unique<RawClient>(gateway.port()));
     ASSERT_TRUE(clients.back()->Send(Post(kCompletions, kIds)));
   }
-  for (auto& client : clients)
-    client->ReadUntil("\r\n\r\n");
-  EXPECT_EQ(engine.active(), kStreams);
+  ASSERT_TRUE(Eventually([&] { return engine.active() == kStreams; }));
   EXPECT_EQ(gateway.Loads()[0].active_requests, kStreams);
   for (std::size_t piece = 0; piece < script.pieces.size(); ++piece) {
     engine.Release(piece + 1);

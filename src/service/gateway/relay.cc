@@ -14,8 +14,12 @@ openai::ApiError BrokenOff() {
   return openai::FromError({ErrorCode::kUpstream, "the engine broke off its answer"});
 }
 
-std::string TerminalEvents(bool between_events) {
-  return (between_events ? "" : "\n\n") + ("data: " + openai::ErrorBody(BrokenOff())) +
+openai::ApiError Stopping() {
+  return openai::FromError({ErrorCode::kCancelled, "the gateway is shutting down"});
+}
+
+std::string TerminalEvents(const openai::ApiError& error, bool between_events) {
+  return (between_events ? "" : "\n\n") + ("data: " + openai::ErrorBody(error)) +
          "\n\ndata: [DONE]\n\n";
 }
 
@@ -53,8 +57,10 @@ net::Task<std::optional<openai::Usage>> Relay::Run(const net::HttpHeaders& heade
 net::Task<void> Relay::RunEvents(const net::HttpHeaders& headers) {
   const auto begun = co_await exchange_.BeginStream(answer_.stream->status(), headers);
   if (!begun) co_return;
+  exchange_.SetLastWords(TerminalEvents(Stopping(), false));
   for (;;) {
-    const auto piece = co_await answer_.stream->Read();
+    Result<std::string_view> piece = TakeFirst();
+    if (piece->empty()) piece = co_await answer_.stream->Read();
     if (!piece && IsCancel(piece.error())) co_return;
     if (!piece || piece->empty()) {
       co_await EndEvents(!piece);
@@ -78,7 +84,7 @@ net::Task<void> Relay::EndEvents(bool broke) {
       scanner_.saw_done() || scanner_.saw_error() || (!broke && scanner_.finished_choices() > 0);
   std::string last;
   if (!broke) last = scanner_.Rest();
-  if (!ended) last += TerminalEvents(scanner_.between_events() && last.empty());
+  if (!ended) last += TerminalEvents(BrokenOff(), scanner_.between_events() && last.empty());
   if (!ended || scanner_.saw_error()) {
     record_.EndAs(ended ? Outcome::kEngineError : Outcome::kEngineAborted);
     if (!ended) record_.metrics().upstream_aborted.Add();
@@ -96,7 +102,8 @@ net::Task<void> Relay::EndEvents(bool broke) {
 net::Task<void> Relay::RunPlain(const net::HttpHeaders& headers) {
   net::HttpStream& stream = *answer_.stream;
   const bool readable = IsReadable(stream.headers());
-  auto piece = co_await stream.Read();
+  Result<std::string_view> piece = TakeFirst();
+  if (piece->empty()) piece = co_await stream.Read();
   if (!piece && IsCancel(piece.error())) co_return;
   if (!piece) {
     co_await RespondBroken();
@@ -155,6 +162,10 @@ void Relay::Account() {
   answer_.decision.booking.AddOutput(more);
   record_.metrics().output_tokens.Add(more);
   counted_output_ = output;
+}
+
+std::string_view Relay::TakeFirst() {
+  return std::exchange(answer_.first, std::nullopt).value_or(std::string_view());
 }
 
 void Relay::EndFirstByte() {

@@ -21,8 +21,8 @@ namespace kvr::service {
 //
 // An event stream is passed on in whole lines. When the engine breaks it off, or ends it without
 // any sign of an end, the client gets one event with an `error`, then [DONE]; a stream that already
-// ended gets nothing more. An answer that is no stream is cut off, or becomes a 502 when no byte of
-// it was there yet.
+// ended gets nothing more. The same when the server stops in the middle. An answer that is no
+// stream is cut off, or becomes a 502 when no byte of it was there yet.
 class Relay {
  public:
   // All must outlive the relay.
@@ -41,6 +41,8 @@ class Relay {
   net::Task<void> EndEvents(bool broke);
   net::Task<void> RunPlain(const net::HttpHeaders& headers);
   net::Task<void> RespondBroken();
+  // What the dispatcher has read; empty the second time.
+  std::string_view TakeFirst();
   void Account();
   void EndFirstByte();
   void Complete();

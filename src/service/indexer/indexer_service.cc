@@ -19,6 +19,7 @@
 #include "service/indexer/bodies.h"
 #include "service/indexer/dump_writer.h"
 #include "service/indexer/indexer_metrics.h"
+#include "service/indexer/reference_metrics.h"
 #include "service/indexer/status_answer.h"
 #include "service/media_type.h"
 #include "service/rejected_page.h"
@@ -74,8 +75,10 @@ struct IndexerService::Impl {
         query_ranks(registry_in.AddHistogram("kvr_indexer_query_scored_ranks",
                                              "Ranks that hold a part of the query",
                                              metrics::ExponentialBounds(1, 2, 13))),
-        collector(registry_in.AddCollector(
-            [this](metrics::SampleSink& sink) { CollectIndexer(sources, sink); })) {}
+        collector(registry_in.AddCollector([this](metrics::SampleSink& sink) {
+          CollectIndexer(sources, sink);
+          if (options.reference_metrics) CollectReference(sources, sink);
+        })) {}
 
   // --- requests ---------------------------------------------------------------------------------
 
@@ -212,9 +215,16 @@ struct IndexerService::Impl {
     bool more = true;
   };
 
-  Task<void> Dump(net::HttpServer& server, HttpExchange& exchange) {
+  ReferenceRoute Reference(const std::string& method, const std::string& path) {
+    if (!options.reference_metrics || path == "/metrics") return {};
+    return {registry, method, path};
+  }
+
+  Task<void> Dump(net::HttpServer& server, HttpExchange& exchange,
+                  const ReferenceRoute& reference) {
     AccessRecord record(parts.access_log, options.trace_id_header, exchange.request(), "/dump",
                         clock);
+    const ReferenceRecord counted(reference, clock, record.status);
     bool lines = false;
     auto dump = StartDump(exchange.request(), lines);
     if (!dump) {
@@ -322,11 +332,13 @@ void IndexerService::Mount(net::HttpServer& server) {
   const auto route = [&](const char* method, const char* path, Where where, PlainAnswer answer,
                          std::size_t bytes_max) {
     auto handler = [impl, path, where, answer = std::move(answer),
+                    reference = impl->Reference(method, path),
                     &server](HttpExchange& exchange) -> Task<void> {
       const auto job = std::make_shared<PlainJob>();
       job->request = std::move(exchange.request());
       AccessRecord record(impl->parts.access_log, impl->options.trace_id_header, job->request, path,
                           impl->clock);
+      const ReferenceRecord counted(reference, impl->clock, record.status);
       if (where == Where::kAside) {
         std::function<void()> make = [job, &answer] { job->Make(answer); };
         co_await server.Aside(std::move(make));
@@ -371,7 +383,8 @@ void IndexerService::Mount(net::HttpServer& server) {
   get("/metrics", kAside, [impl](R, M) { return impl->Metrics(); });
   get("/health", kAtOnce, [](R, M) { return HttpResponse(); });
   server.Route("GET", "/dump",
-               [impl, &server](HttpExchange& exchange) { return impl->Dump(server, exchange); });
+               [impl, reference = impl->Reference("GET", "/dump"), &server](
+                   HttpExchange& exchange) { return impl->Dump(server, exchange, reference); });
 }
 
 }  // namespace kvr::service

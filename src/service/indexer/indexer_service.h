@@ -40,6 +40,7 @@ class IndexerService {
     std::size_t body_bytes_max = 2u << 20;  // all other routes
     std::size_t min_initial_workers = 0;    // /ready says no before so many are registered
     bool ready_requires_exact = false;      // /ready also wants one rank in state exact
+    bool reference_metrics = false;         // dynamo_kvindexer_* beside our own
     bool strict = false;                    // unknown fields are 422, not a warning in the answer
     std::string instance_name;              // kInstanceHeader of /dump
     std::string trace_id_header = "x-trace-id";  // whose value goes into the access log
