@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "index/run_arena.h"
 
@@ -38,7 +39,7 @@ class RunArena::Walk {
         slots_(arena.slots_end_.load(std::memory_order_acquire)),
         words_((slots_ + PlaneView::kWordBits - 1) / PlaneView::kWordBits) {
     scores_.Reset(slots_);
-    scores_.scratch().assign(tiers_ * words_, 0);
+    scores_.scratch().assign((tiers_ + 1) * words_, 0);
     Run(blocks);
     if (options.device_holders) CountDeviceHolders();
   }
@@ -84,9 +85,8 @@ class RunArena::Walk {
         may_start &= ~here;
         ForEachSlot(w, here, [this](std::uint32_t slot) {
           const RankCell& cell = arena_.rank_cells_[slot];
-          scores_.Score(RankSlot{slot}).rank = {
-              WorkerId{cell.worker.load(std::memory_order_relaxed)},
-              cell.dp_rank.load(std::memory_order_relaxed)};
+          scores_.Score(RankSlot{slot}, {WorkerId{cell.worker.load(std::memory_order_relaxed)},
+                                         cell.dp_rank.load(std::memory_order_relaxed)});
         });
       }
     }
@@ -94,6 +94,7 @@ class RunArena::Walk {
 
   // Takes out who does not hold all of `asked`, the first blocks of `run`, and lets them end.
   void Narrow(const RunState& run, Stretch asked) {
+    bool holders_found = false;
     // Farther tiers first, so that who moves there is not looked at again.
     for (std::size_t tier = tiers_; tier-- > 0;) {
       const PlaneView view = run.View(tier);
@@ -102,8 +103,28 @@ class RunArena::Walk {
         if (walking == 0) continue;
         const std::uint64_t stay = walking & view.Word(w);
         Walking(tier, w) = stay;
-        ForEachSlot(w, walking & ~stay,
+        const std::uint64_t leave = walking & ~stay;
+        if (leave == 0) continue;
+        if (!std::exchange(holders_found, true)) FindHolders(run);
+        // Most hold nothing of the run, and end where it begins.
+        EndAll(w, leave & ~Holders(w), tier, asked.begin);
+        ForEachSlot(w, leave & Holders(w),
                     [&](std::uint32_t slot) { Follow(slot, tier, run, asked); });
+      }
+    }
+  }
+
+  // Who holds any of the run in any tier.
+  std::uint64_t& Holders(std::size_t w) { return scores_.scratch()[tiers_ * words_ + w]; }
+  void FindHolders(const RunState& run) {
+    for (std::size_t w = 0; w < words_; ++w)
+      Holders(w) = 0;
+    for (std::size_t tier = 0; tier < tiers_; ++tier) {
+      const PlaneView view = run.View(tier);
+      for (std::size_t w = 0; w < std::min(words_, view.whole.size()); ++w)
+        Holders(w) |= view.whole[w];
+      for (const Partial& part : view.parts) {
+        if (part.slot < slots_) Holders(part.slot / PlaneView::kWordBits) |= BitOf(part.slot);
       }
     }
   }
@@ -126,17 +147,22 @@ class RunArena::Walk {
 
   // Nobody holds more than this.
   void Finish() {
-    const RunState::Fields& fields = run_->fields;
-    const auto common = EngineHash{fields.engines[depth_ - 1 - fields.blocks.begin]};
     for (std::size_t tier = 0; tier < tiers_; ++tier) {
-      for (std::size_t w = 0; w < words_; ++w) {
-        ForEachSlot(w, Walking(tier, w), [&](std::uint32_t slot) {
-          RankOverlap& overlap = scores_.Entry(RankSlot{slot});
-          overlap.blocks[tier] = depth_ - overlap.depth();
-          overlap.last = fields.aliases ? run_->NameOf(slot, depth_ - 1) : common;
-        });
-      }
+      for (std::size_t w = 0; w < words_; ++w)
+        EndAll(w, Walking(tier, w), tier, depth_);
     }
+  }
+
+  // These slots of word `w`, walking in `tier`, end at `depth` in the run walked last.
+  void EndAll(std::size_t w, std::uint64_t slots, std::size_t tier, std::uint32_t depth) {
+    if (slots == 0) return;
+    const RunState::Fields& fields = run_->fields;
+    const auto common = EngineHash{fields.engines[depth - 1 - fields.blocks.begin]};
+    ForEachSlot(w, slots, [&](std::uint32_t slot) {
+      RankOverlap& overlap = scores_.Entry(RankSlot{slot});
+      overlap.blocks[tier] = depth - overlap.depth();
+      overlap.last = fields.aliases ? run_->NameOf(slot, depth - 1) : common;
+    });
   }
 
   void CountDeviceHolders() {

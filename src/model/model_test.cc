@@ -29,13 +29,16 @@ TEST(Rank, IsOrderedByWorkerThenRank) {
 TEST(OverlapScores, ResetForgetsTheAnswerAndKeepsTheRoom) {
   OverlapScores scores;
   scores.Reset(4);
-  scores.Score(RankSlot{2}).blocks = {3, 1, 0, 0};
+  scores.Score(RankSlot{2}, {}).blocks = {3, 1, 0, 0};
   EXPECT_EQ(scores.at(RankSlot{2}).depth(), 4u);
   EXPECT_EQ(scores.at(RankSlot{0}).depth(), 0u);
   EXPECT_EQ(scores.at(RankSlot{99}).depth(), 0u);
   scores.Reset(4);
   EXPECT_TRUE(scores.scored().empty());
   EXPECT_EQ(scores.at(RankSlot{2}).depth(), 0u);
+  scores.Reset(100);
+  EXPECT_EQ(scores.Score(RankSlot{2}, {WorkerId{7}, 1}).depth(), 0u);
+  EXPECT_EQ(scores.at(RankSlot{2}).rank, (Rank{WorkerId{7}, 1}));
 }
 
 TEST(RankState, EveryReasonHasAName) {

@@ -46,22 +46,27 @@ class OverlapScores {
   // The overlap at `slot`; all zero when the rank matched nothing or the slot is not in use.
   [[nodiscard]] const RankOverlap& at(RankSlot slot) const {
     static constexpr RankOverlap kNothing{};
-    const std::size_t i = Raw(slot);
-    return i < by_slot_.size() ? by_slot_[i] : kNothing;
+    const std::size_t word = Raw(slot) / kWordBits;
+    if (word >= is_scored_.size() || (is_scored_[word] >> Raw(slot) % kWordBits & 1) == 0)
+      return kNothing;
+    return by_slot_[Raw(slot)];
   }
 
   // For indexes only. Empties the answer for a query over slots below `slots`.
   void Reset(std::size_t slots) {
-    for (const RankSlot slot : scored_)
-      by_slot_[Raw(slot)] = RankOverlap{};
+    is_scored_.assign((slots + kWordBits - 1) / kWordBits, 0);
     scored_.clear();
     device_holders_.clear();
     if (by_slot_.size() < slots) by_slot_.resize(slots);
   }
-  // For indexes only. The entry to fill for a slot; call once a slot and query.
-  RankOverlap& Score(RankSlot slot) {
+  // For indexes only. The entry to fill for a slot, with no blocks yet; call once a slot and query.
+  RankOverlap& Score(RankSlot slot, Rank rank) {
+    is_scored_[Raw(slot) / kWordBits] |= std::uint64_t{1} << Raw(slot) % kWordBits;
     scored_.push_back(slot);
-    return by_slot_[Raw(slot)];
+    RankOverlap& entry = by_slot_[Raw(slot)];
+    entry.rank = rank;
+    entry.blocks = {};
+    return entry;
   }
   // For indexes only. The entry of a slot that Score was called for.
   RankOverlap& Entry(RankSlot slot) { return by_slot_[Raw(slot)]; }
@@ -70,7 +75,10 @@ class OverlapScores {
   std::vector<std::uint64_t>& scratch() { return scratch_; }
 
  private:
-  std::vector<RankOverlap> by_slot_;
+  static constexpr std::size_t kWordBits = 64;
+
+  std::vector<RankOverlap> by_slot_;      // of slots that are not scored: left from earlier queries
+  std::vector<std::uint64_t> is_scored_;  // a bit a slot
   std::vector<RankSlot> scored_;
   std::vector<std::uint32_t> device_holders_;
   std::vector<std::uint64_t> scratch_;

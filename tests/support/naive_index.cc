@@ -277,7 +277,7 @@ void NaiveIndex::Match(std::span<const BlockHash> blocks, const MatchOptions& op
         ++overlap.blocks[tier];
       }
     }
-    if (depth > 0) scores.Score(static_cast<RankSlot>(slot)) = overlap;
+    if (depth > 0) scores.Score(static_cast<RankSlot>(slot), overlap.rank) = overlap;
     if (!options.device_holders) continue;
     if (holders.size() < overlap.device()) holders.resize(overlap.device());
     for (std::uint32_t i = 0; i < overlap.device(); ++i)

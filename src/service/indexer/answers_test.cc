@@ -13,8 +13,7 @@ namespace {
 TEST(Answers, Row64TokensBeyond32Bits) {
   OverlapScores scores;
   scores.Reset(1);
-  RankOverlap& overlap = scores.Score(RankSlot{0});
-  overlap.rank = {WorkerId{7}, 1};
+  RankOverlap& overlap = scores.Score(RankSlot{0}, {WorkerId{7}, 1});
   overlap.blocks = {3, 1, 0, 2};
   scores.mutable_device_holders() = {1, 1, 1};
   EXPECT_EQ(QueryAnswer(scores, 1u << 31, {}, {}),
@@ -26,8 +25,7 @@ TEST(Answers, Row64TokensBeyond32Bits) {
 TEST(Answers, LowerTiersAloneGiveNoScore) {
   OverlapScores scores;
   scores.Reset(1);
-  RankOverlap& overlap = scores.Score(RankSlot{0});
-  overlap.rank = {WorkerId{7}, 0};
+  RankOverlap& overlap = scores.Score(RankSlot{0}, {WorkerId{7}, 0});
   overlap.blocks = {0, 2, 0, 0};
   EXPECT_EQ(QueryAnswer(scores, 4, {}, {}),
             R"({"scores":{},"frequencies":[],"instances":{"7":{"longest_matched":8,"gpu":0,)"
@@ -38,8 +36,7 @@ TEST(Answers, RanksOfHybridModelsSayWhatCanBeReused) {
   OverlapScores scores;
   scores.Reset(2);
   for (std::uint32_t slot = 0; slot < 2; ++slot) {
-    RankOverlap& overlap = scores.Score(RankSlot{slot});
-    overlap.rank = {WorkerId{7}, slot};
+    RankOverlap& overlap = scores.Score(RankSlot{slot}, {WorkerId{7}, slot});
     overlap.blocks = {2, 0, 0, 0};
     overlap.last = EngineHash{12};
   }
