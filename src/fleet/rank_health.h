@@ -27,7 +27,7 @@ enum class RankCount : std::uint8_t {
   kRestarts,          // engine restarts detected
   kReplays,           // replays started
   kReplaysCompleted,  // ... that reached their end without a hole
-  kReplaysFailed,     // ... that broke off, were silent, or left a hole
+  kReplaysFailed,     // ... that broke off, were silent, left a hole, or were another engine's
   kDecodeFailures,    // payloads that are no batch
   kFramesRejected,    // messages with wrong framing
   kClears,            // times all blocks of the rank were dropped

@@ -76,6 +76,7 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
   add(&StreamStats::replays_completed, kReplays, kReplaysHelp, {{"outcome", "completed"}});
   add(&StreamStats::replays_incomplete, kReplays, kReplaysHelp, {{"outcome", "incomplete"}});
   add(&StreamStats::replays_failed, kReplays, kReplaysHelp, {{"outcome", "failed"}});
+  add(&StreamStats::replays_foreign, kReplays, kReplaysHelp, {{"outcome", "foreign"}});
   add(&StreamStats::confirmed, kReplays, kReplaysHelp, {{"outcome", "confirmed"}});
 
   using placement::TranslatorStats;

@@ -89,12 +89,14 @@ struct Scenario {
   bool has_replay = true;
   bool clear_on_loss = false;
   std::size_t ring_max = 0;
-  bool burns_numbers = false;  // a batch that is neither sent nor kept
-  bool keeps_numbers = false;  // some restarts go on with the old numbers
+  bool burns_numbers = false;   // a batch that is neither sent nor kept
+  bool keeps_numbers = false;   // some restarts go on with the old numbers
+  bool foreign_replay = false;  // the ring is of another engine, which publishes, too
 };
 
 constexpr Rank kRank{WorkerId{1}, 0};
 constexpr Rank kOther{WorkerId{2}, 0};
+constexpr std::uint64_t kStranger = 1'000;  // the incarnation of the engine whose ring it is
 
 class Simulation {
  public:
@@ -136,6 +138,12 @@ class Simulation {
     return held;
   }
   const std::set<HeldBlock>& truth() const { return engine_.held(); }
+  bool knows_stranger() const {
+    const std::set<HeldBlock> held = indexed();
+    return std::any_of(held.begin(), held.end(), [](const HeldBlock& block) {
+      return std::get<2>(block) >= kStranger << 40;
+    });
+  }
   std::size_t other_blocks() const {
     return index_->index->StatsOf(targets_.at(kOther).slot).blocks[0];
   }
@@ -192,7 +200,14 @@ class Simulation {
     }
   }
 
+  void ActStranger() {
+    if (!scenario_.foreign_replay) return;
+    stranger_.Store(0);
+    ring_.push_back({stranger_next_++, Bytes(stranger_.Flush())});
+  }
+
   void PublishFaulty() {
+    if (scenario_.foreign_replay && rng_.Below(3) != 0) ActStranger();
     const auto payload = Bytes(engine_.Flush());
     const std::uint64_t sequence = next_++;
     if (scenario_.burns_numbers && rng_.Below(20) == 0) return;
@@ -203,7 +218,7 @@ class Simulation {
       poller_.live->messages.push_back({{}, Number(sequence), payload});
   }
   void Keep(std::uint64_t sequence, const std::vector<std::byte>& payload) {
-    if (scenario_.ring_max == 0) return;
+    if (scenario_.ring_max == 0 || scenario_.foreign_replay) return;
     if (ring_.size() >= scenario_.ring_max) ring_.pop_front();
     ring_.push_back({sequence, payload});
   }
@@ -223,7 +238,7 @@ class Simulation {
     const bool reset = !scenario_.keeps_numbers || rng_.Below(3) != 0;
     engine_ = TestEngine(kRank, ++incarnation_);
     chain_.clear();
-    ring_.clear();
+    if (!scenario_.foreign_replay) ring_.clear();
     if (reset) next_ = 0;
     for (std::uint64_t i = rng_.Below(12); i > 0; --i) {
       Act();
@@ -257,6 +272,8 @@ class Simulation {
     SetLink(true);
     subscribed_ = true;
     for (int round = 0; round < 100; ++round) {
+      for (int i = 0; i < 4; ++i)
+        ActStranger();  // until it has every number that the engine has
       if (round % 16 == 0) {
         Act();
         const auto payload = Bytes(engine_.Flush());
@@ -294,6 +311,8 @@ class Simulation {
 
   TestEngine engine_{kRank};
   std::uint64_t incarnation_ = 0;
+  TestEngine stranger_{kRank, kStranger};
+  std::uint64_t stranger_next_ = 0;
   std::vector<std::uint64_t> chain_;
   std::uint64_t next_ = 0;
   std::deque<Kept> ring_;
@@ -387,6 +406,26 @@ TEST(IngestSimulation, WithoutReplayAndClearOnLossTheIndexNeverOvercounts) {
 
 TEST(IngestSimulation, WithoutReplayAnInexactRankIsNeverCalledExact) {
   RunSeeds({.has_replay = false}, 500, true);
+}
+
+TEST(IngestSimulation, WithoutReplayNumbersThatGoOnAfterARestartAreNotCalledExact) {
+  RunSeeds({.has_replay = false, .keeps_numbers = true}, 500, true);
+}
+
+// Whatever else went wrong before: once live messages and answers come again, nothing that another
+// engine's ring told is left, and the rank is not called exact.
+TEST(IngestSimulation, WithTheReplayOfAnotherEngineNothingOfItStays) {
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    Simulation run(seed, {.ring_max = 100'000, .foreign_replay = true});
+    run.Run();
+    const auto status = run.health().status();
+    EXPECT_FALSE(run.knows_stranger()) << seed;
+    EXPECT_EQ(RankStateName(status.state), "degraded") << seed;
+    EXPECT_EQ(StateReasonName(status.reason), "replay_mismatch") << seed;
+    EXPECT_GE(run.stats().replays_foreign, 1u) << seed;
+    EXPECT_EQ(run.other_blocks(), 1u) << seed;
+    if (HasFailure()) break;
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -15,6 +16,8 @@ namespace {
 
 // Messages that are remembered to tell a duplicate from a restart.
 constexpr std::size_t kRecentMax = 64;
+// A ring may lag behind once.
+constexpr std::uint32_t kUnknownMax = 2;
 
 }  // namespace
 
@@ -30,8 +33,8 @@ Result<void> RankStream::Options::Validate() const {
   return {};
 }
 
-RankStream::RankStream(const Options& options, bool has_replay, StreamSink& sink)
-    : options_(options), has_replay_(has_replay), sink_(sink) {
+RankStream::RankStream(const Options& options, Backlog backlog, StreamSink& sink)
+    : options_(options), backlog_(backlog), sink_(sink) {
   PublishState();
 }
 
@@ -65,8 +68,15 @@ void RankStream::OnLinkUp(Nanos now) {
   // stays, so that a lower number shows a restart at once.
   recent_.clear();
   first_live_.reset();
-  if (!has_replay_) {
-    unverified_ = again && next_.has_value();
+  linked_before_ = again;
+  ForgetProof();
+  if (!HasReplay()) {
+    if (again && next_ && backlog_ != Backlog::kBuffered) {
+      Lose(foreign_ ? StateReason::kReplayMismatch : StateReason::kNoReplayEndpoint,
+           fmt::format("the link was lost before message {}; nobody can tell what was published "
+                       "meanwhile, or by which engine",
+                       *next_));
+    }
     return;
   }
   confirm_wanted_ = true;
@@ -109,7 +119,7 @@ void RankStream::OnLive(const net::Frames& frames, Nanos now) {
 
 void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now) {
   if (link_ == Link::kNever) OnLinkUp(now);  // a message proves the link
-  if (link_ == Link::kDown && has_replay_) {
+  if (link_ == Link::kDown && HasReplay()) {
     // A leftover of the lost connection. Whatever does not simply go on is fetched after the next
     // one.
     if (next_ == sequence) ApplyNext(sequence, payload, false);
@@ -122,24 +132,11 @@ void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> p
     StartOver(false, now);
   }
   if (newest_ && sequence <= *newest_ && HandleOld(sequence, digest, payload, now)) return;
-  if (!newest_ && next_ && sequence < *next_ && !Blocking() && last_digest_) {
-    // The first live message is below what was replayed: a copy that was under way meanwhile, or
-    // the first of a new engine behind something that kept the link up.
-    const auto known = recent_.find(sequence);
-    if (known == recent_.end() || known->second != digest) Begin(Purpose::kVerify, now);
-  }
+  if (DoubtsReplay(sequence, digest, now)) Begin(Purpose::kVerify, now);
   if (!first_live_) first_live_ = sequence;
   newest_ = sequence;
   stray_.reset();
   Remember(sequence, digest);
-  if (unverified_) {
-    // Nobody can prove that this is the engine we knew; that the number goes on has to do.
-    unverified_ = false;
-    if (options_.clear_on_loss) {
-      Clear();
-      SetLoss(StateReason::kNoReplayEndpoint, "nobody can prove that the engine is the same");
-    }
-  }
   if (Blocking()) {
     Park(sequence, payload);
     FinishWhenJoined(now);
@@ -171,7 +168,7 @@ bool RankStream::HandleOld(std::uint64_t sequence, Digest digest,
   if (MayBeStray(sequence)) {
     ++stats_.repeated;
     stray_ = sequence;
-    if (has_replay_ && !replay_broken_ && !Blocking() && last_digest_) {
+    if (HasReplay() && !replay_broken_ && !Blocking() && last_digest_) {
       Begin(Purpose::kVerify, now);
     }
     return true;
@@ -188,6 +185,30 @@ bool RankStream::MayBeStray(std::uint64_t sequence) const {
          !follows_another;
 }
 
+bool RankStream::DoubtsReplay(std::uint64_t sequence, Digest digest, Nanos now) {
+  if (proven_ || !HasReplay()) return false;
+  if (now >= witness_from_) {
+    witnesses_[sequence] = digest;
+    if (witnesses_.size() > kRecentMax) witnesses_.erase(std::next(witnesses_.begin()));
+  }
+  if (Blocking() || replay_broken_) return false;
+  if (next_ && sequence < *next_) {
+    // Below what was replayed: a copy that was under way meanwhile, the first of a new engine
+    // behind something that kept the link up, or the replay is of another engine.
+    const auto replayed = recent_.find(sequence);
+    if (replayed != recent_.end() && replayed->second == digest) {
+      ForgetProof();
+      proven_ = true;
+      return false;
+    }
+    if (last_digest_ && looks_ == 0) return true;
+  }
+  if (purpose_ == Purpose::kNone && !confirm_at_ && !witnesses_.empty()) {
+    confirm_at_ = now + ConfirmPause();
+  }
+  return false;
+}
+
 void RankStream::Remember(std::uint64_t sequence, Digest digest) {
   recent_[sequence] = digest;
   if (recent_.size() > kRecentMax) recent_.erase(recent_.begin());
@@ -196,7 +217,7 @@ void RankStream::Remember(std::uint64_t sequence, Digest digest) {
 bool RankStream::Advance(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now) {
   if (!next_) {
     next_ = sequence;
-    if (sequence == 0) {
+    if (sequence == 0 && !foreign_) {
       ForgetLoss();  // nothing came before, so nothing was lost
     } else if (loss_ == StateReason::kNone) {
       SetLoss(StateReason::kNoReplayEndpoint,
@@ -209,12 +230,13 @@ bool RankStream::Advance(std::uint64_t sequence, std::span<const std::byte> payl
   }
   if (sequence > *next_) {
     ++stats_.gaps;
-    if (has_replay_ && !replay_broken_) {
+    if (HasReplay() && !replay_broken_) {
       Begin(Purpose::kFill, now);
       return false;
     }
-    GiveUp(has_replay_ ? StateReason::kReplayFailed : StateReason::kGapUnrepaired, *next_,
-           sequence - 1);
+    StateReason reason = HasReplay() ? StateReason::kReplayFailed : StateReason::kGapUnrepaired;
+    if (foreign_) reason = StateReason::kReplayMismatch;
+    GiveUp(reason, *next_, sequence - 1);
   }
   ApplyNext(sequence, payload, false);
   return true;
@@ -229,13 +251,17 @@ void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> pa
   if (sink_.Apply(sequence, payload) == StreamSink::Outcome::kUndecodable) {
     ++stats_.undecodable;
     // Not passed yet: the next message shows a gap, and the replayed copy decides.
-    unread_ = !replayed && has_replay_ && !undecodable_confirmed_;
-    if (unread_) return;
+    unread_ = !replayed && HasReplay() && !undecodable_confirmed_;
+    if (unread_) {
+      witnesses_.erase(sequence);  // a better copy is no contradiction
+      return;
+    }
     Lose(StateReason::kUndecodable, fmt::format("message {} is no batch", sequence));
     undecodable_confirmed_ = true;
   } else {
     ++stats_.applied;
     if (replayed) ++stats_.replayed;
+    replayed_ |= replayed;
   }
   next_ = sequence + 1;
   last_digest_ = MessageDigest(payload);
@@ -268,14 +294,15 @@ void RankStream::DrainParked(Nanos now) {
   }
   if (Blocking() || !park_overflowed_) return;
   park_overflowed_ = false;
-  if (has_replay_ && !replay_broken_ && next_) Begin(Purpose::kFill, now);
+  if (HasReplay() && !replay_broken_ && next_) Begin(Purpose::kFill, now);
 }
 
 void RankStream::StartOver(bool keep_parked, Nanos now) {
   StopReplay();
   Clear();
   next_.reset();
-  unverified_ = false;
+  foreign_ = false;
+  ForgetProof();
   newest_.reset();
   stray_.reset();
   if (!keep_parked) {
@@ -286,7 +313,7 @@ void RankStream::StartOver(bool keep_parked, Nanos now) {
     newest_ = parked_.rbegin()->first;
   }
   join_at_end_ = keep_parked;
-  if (has_replay_ && link_ == Link::kUp) Begin(Purpose::kRebuild, now);
+  if (HasReplay() && link_ == Link::kUp) Begin(Purpose::kRebuild, now);
 }
 
 void RankStream::Clear() {
@@ -295,6 +322,7 @@ void RankStream::Clear() {
     sink_.Clear();
   }
   dirty_ = false;
+  replayed_ = false;
   adopted_ = false;
   history_from_start_ = false;
   last_digest_.reset();
@@ -305,7 +333,7 @@ void RankStream::Clear() {
 }
 
 void RankStream::GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last) {
-  stats_.missed += last + 1 - first;
+  CountMissed(last + 1 - first);
   hole_ = true;
   Lose(reason, fmt::format("{} messages from {} on are lost", last + 1 - first, first));
   next_ = last + 1;
@@ -320,6 +348,10 @@ void RankStream::Lose(StateReason reason, std::string detail) {
     sink_.NoteLoss();
   }
   SetLoss(reason, std::move(detail));
+}
+
+void RankStream::CountMissed(std::uint64_t messages) {
+  stats_.missed += std::min(messages, kMissedMax);
 }
 
 void RankStream::ForgetLoss() {
@@ -367,7 +399,9 @@ void RankStream::OnTick(Nanos now) {
       Begin(unfilled_from_ && !replay_broken_ ? Purpose::kRefill : Purpose::kConfirm, now);
     } else if (confirm_at_ && now >= *confirm_at_) {
       confirm_at_.reset();
-      if (next_) Begin(Purpose::kConfirm, now);
+      // Beyond the live messages although nothing is under way any more: is that number known?
+      const bool ahead = !proven_ && first_live_ && newest_ && next_ && *newest_ + 1 < *next_;
+      if (next_) Begin(ahead && last_digest_ ? Purpose::kVerify : Purpose::kConfirm, now);
     }
   } else if (link_ != Link::kUp && dirty_ && options_.drop_after_disconnect > Millis{0} &&
              now - down_since_ >= options_.drop_after_disconnect) {
@@ -386,8 +420,6 @@ void RankStream::PublishState() {
   } else if (link_ == Link::kDown) {
     sink_.SetState(dirty_ ? RankState::kWarming : RankState::kBlind, StateReason::kDisconnected,
                    {});
-  } else if (unverified_) {
-    sink_.SetState(RankState::kWarming, StateReason::kDisconnected, {});
   } else if (Blocking() && unfilled_) {
     sink_.SetState(RankState::kDegraded, StateReason::kGapUnrepaired,
                    "the replay ends before the missing messages; they are asked for again");
@@ -395,6 +427,10 @@ void RankStream::PublishState() {
     sink_.SetState(RankState::kWarming, StateReason::kReplaying, {});
   } else if (loss_ != StateReason::kNone) {
     sink_.SetState(RankState::kDegraded, loss_, loss_detail_);
+  } else if (contradictions_ > 0 || (unknown_ >= kUnknownMax && replayed_)) {
+    sink_.SetState(RankState::kDegraded, StateReason::kReplayMismatch,
+                   "the replay endpoint does not know what the engine published lately; does it "
+                   "belong to this engine?");
   } else if (unread_) {
     sink_.SetState(RankState::kDegraded, StateReason::kUndecodable,
                    "the last message is no batch; it is asked for again when the next one comes");

@@ -18,6 +18,13 @@
 
 namespace kvr::ingest {
 
+// Who still has the messages that were published while nobody listened.
+enum class Backlog : std::uint8_t {
+  kNone,      // nobody
+  kReplay,    // a replay endpoint, which may be asked
+  kBuffered,  // the engine, which hands them on in order once the link is up again
+};
+
 // What a RankStream tells its owner to do, in order.
 class StreamSink {
  public:
@@ -42,7 +49,7 @@ struct StreamStats {
   std::uint64_t applied = 0;   // messages handed to Apply and taken
   std::uint64_t replayed = 0;  // ... of them from the replay endpoint
   std::uint64_t gaps = 0;      // jumps of the live sequence
-  std::uint64_t missed = 0;    // messages given up
+  std::uint64_t missed = 0;    // messages given up, of one loss at most RankStream::kMissedMax
   std::uint64_t repeated = 0;  // dropped: applied before, the same bytes again, or a stray
   std::uint64_t late = 0;      // dropped: arrived after they were given up
   std::uint64_t restarts = 0;
@@ -52,6 +59,7 @@ struct StreamStats {
   std::uint64_t replays_completed = 0;   // reached what they were for, without a hole
   std::uint64_t replays_incomplete = 0;  // ended, but messages were missing
   std::uint64_t replays_failed = 0;      // silent, malformed or endless
+  std::uint64_t replays_foreign = 0;     // turned out to be of another engine
   std::uint64_t confirmed = 0;           // looks at the end of the history, answered
   std::uint64_t undecodable = 0;
   std::uint64_t bad_frame_count = 0;  // live messages that do not have 3 frames
@@ -74,6 +82,16 @@ struct StreamStats {
 //   at the last applied message, whose bytes prove that it is still the same engine; if they
 //   differ, or the engine does not know the message, it is another incarnation: the blocks are
 //   cleared and history starts over.
+// * Connected again without one: what was published meanwhile is lost, and a number that goes on
+//   proves nothing, as a new engine may have come just as far. The blocks are kept, degraded
+//   (no_replay_endpoint), until a lower number shows the new engine.
+// * A replay endpoint is taken for the engine's own once it knows a live message of this connection
+//   (a witness) with its bytes; it is asked for that soon after the first has come. If it has other
+//   bytes, or keeps on beginning behind all witnesses, it belongs to another engine: the blocks are
+//   cleared, degraded(replay_mismatch), and it is not asked again before the engine restarts. As
+//   long as it only does not know them, what it told is kept, degraded likewise. Messages of a
+//   connection that broke may come behind the report of the next one, so that there a second
+//   witness decides. Numbers far beyond the live ones are not believed at all.
 // * Gap: the missing messages are replayed before anything newer is applied.
 // * A restart is a message 0, a number far below one seen, or a lower number on a new connection,
 //   each with other bytes: cleared, started over. The same bytes again are a duplicate. A message
@@ -95,6 +113,9 @@ struct StreamStats {
 // The state is exact only when every message since the engine's first was applied. Not thread-safe.
 class RankStream {
  public:
+  // A larger jump is no loss but a wrong number.
+  static constexpr std::uint64_t kMissedMax = 1u << 20;
+
   struct Options {
     std::size_t parked_messages_max = 4'096;  // beyond: newer ones are dropped and fetched later
     std::size_t parked_bytes_max = 32u << 20;
@@ -108,7 +129,9 @@ class RankStream {
     // subscription went nowhere, and no later message may come to show the gap.
     Millis confirm_after{250};
     Millis drop_after_disconnect{
-        120'000};                    // forget the blocks of an engine gone for so long; 0 never
+        120'000};  // forget the blocks of an engine gone for so long; 0 never
+    // By how much a replayed number may exceed the newest live one: what may be under way.
+    std::uint64_t ahead_max = 1u << 20;
     std::uint64_t reorder_max = 16;  // messages by which a late one may trail
     std::uint64_t stray_max = 64;    // a single step back of no more than this is no restart
     bool clear_on_loss = false;
@@ -117,7 +140,7 @@ class RankStream {
   };
 
   // `sink` must outlive the stream and is called from within the calls below.
-  RankStream(const Options& options, bool has_replay, StreamSink& sink);
+  RankStream(const Options& options, Backlog backlog, StreamSink& sink);
 
   // Before anything else: the rank's blocks are known already, from somebody who had applied the
   // stream up to `watermark` (none: up to nobody knows where). The stream goes on behind it once
@@ -145,9 +168,10 @@ class RankStream {
   enum class Purpose : std::uint8_t {
     kNone,
     kRebuild,  // from 0; the first answer clears what is known
-    kVerify,   // from the last applied message, which must come back with the same bytes
+    kVerify,   // from the last applied message, which must come back with the same bytes, or from
+               // the first witness if that is older
     kFill,     // from the first missing message
-    kConfirm,  // from the next message, beside the live stream: expects nothing but an answer
+    kConfirm,  // from the next message or the first witness, beside the live stream
     kRefill,   // from the first message an earlier answer ended before, beside the live stream
   };
 
@@ -160,6 +184,9 @@ class RankStream {
   // A step back that proves nothing by itself.
   [[nodiscard]] bool MayBeStray(std::uint64_t sequence) const;
   void Remember(std::uint64_t sequence, Digest digest);
+  // Looks what the live message, newer than all live ones, says of the replay endpoint. True when
+  // the endpoint has to be asked before the message can be used.
+  [[nodiscard]] bool DoubtsReplay(std::uint64_t sequence, Digest digest, Nanos now);
   // Applies the message when it is next; finds gaps. False when it has to wait for a replay.
   bool Advance(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
   void ApplyNext(std::uint64_t sequence, std::span<const std::byte> payload, bool replayed);
@@ -174,13 +201,23 @@ class RankStream {
   void GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last);
   // Something is lost for good: clears where the class comment says so.
   void Lose(StateReason reason, std::string detail);
+  void CountMissed(std::uint64_t messages);
   void SetLoss(StateReason reason, std::string detail);
   void ForgetLoss();
   void PublishState();
 
   // rank_stream_replay.cc: the replay side.
   void HandleReplayed(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
-  // The first answer of a request. False when nothing else is to be done with it.
+  // Holds an answer against the witnesses. False when the endpoint is another engine's.
+  [[nodiscard]] bool Testify(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
+  // An answer said nothing of the witnesses it was asked for: others are taken, and more time.
+  void PassWitnesses();
+  [[nodiscard]] Millis ConfirmPause() const;
+  // Nothing is proven of the endpoint (any more).
+  void ForgetProof();
+  // The replay endpoint is another engine's.
+  void Disown(std::string why, Nanos now);
+  // The first answers of a request. False when nothing else is to be done with one.
   bool HandleFirstReplayed(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
   void HandleReplayEnd(Nanos now);
   // The answer ended before message `target`, which is known to exist.
@@ -203,14 +240,17 @@ class RankStream {
            purpose_ != Purpose::kRefill;
   }
 
+  // Whether there is an endpoint to ask.
+  [[nodiscard]] bool HasReplay() const { return backlog_ == Backlog::kReplay && !foreign_; }
+
   const Options options_;
-  const bool has_replay_;
+  const Backlog backlog_;
   StreamSink& sink_;
   StreamStats stats_;
 
   Link link_ = Link::kNever;
   Nanos down_since_{0};
-  bool unverified_ = false;  // connected again and nobody has yet shown that it is the same engine
+  bool linked_before_ = false;  // this connection is not the first
 
   // The stream position: everything below `next_` was applied or given up. None: nothing seen yet.
   std::optional<std::uint64_t> next_;
@@ -219,6 +259,7 @@ class RankStream {
   bool dirty_ = false;                 // something was applied since the last clear
   bool adopted_ = false;               // ... by somebody else, and nothing by this stream so far
   bool history_from_start_ = false;    // ... beginning with message 0
+  bool replayed_ = false;              // ... partly from the replay endpoint
   StateReason loss_ = StateReason::kNone;
   std::string loss_detail_;
 
@@ -228,6 +269,18 @@ class RankStream {
   std::optional<std::uint64_t> first_live_;
   std::map<std::uint64_t, Digest> recent_;
   std::optional<std::uint64_t> stray_;  // the last live message was one, of this number
+
+  // Whose is the replay endpoint? See the class comment. The witnesses are the first live message
+  // since the last look, whose age a ring that lags behind needs, and the newest.
+  std::map<std::uint64_t, Digest> witnesses_;
+  bool proven_ = false;               // on this connection
+  bool foreign_ = false;              // it is another engine's
+  std::uint32_t looks_ = 0;           // that brought no proof
+  std::uint32_t unknown_ = 0;         // ... as the answer ended before all witnesses
+  std::uint32_t passed_ = 0;          // ... as it began behind them
+  std::uint32_t contradictions_ = 0;  // ... as it had other bytes
+  Nanos witness_from_{0};             // no live message before is one
+  bool sought_ = false;               // the request under way was made for them
 
   std::map<std::uint64_t, std::vector<std::byte>> parked_;
   std::size_t parked_bytes_ = 0;

@@ -24,6 +24,11 @@ void RankStream::Ask(Nanos now) {
   switch (purpose_) {
     case Purpose::kVerify:
       asked_ = *next_ - 1;
+      if (!witnesses_.empty()) asked_ = std::min(asked_, witnesses_.begin()->first);
+      break;
+    case Purpose::kConfirm:
+      asked_ = next_.value_or(0);
+      if (!witnesses_.empty()) asked_ = std::min(asked_, witnesses_.begin()->first);
       break;
     case Purpose::kRebuild:
       asked_ = 0;
@@ -34,6 +39,7 @@ void RankStream::Ask(Nanos now) {
     default:
       asked_ = next_.value_or(0);
   }
+  sought_ = !witnesses_.empty() && asked_ <= witnesses_.begin()->first;
   ++attempt_;
   answers_ = 0;
   waiting_retry_ = false;
@@ -59,6 +65,9 @@ void RankStream::OnReplay(const net::Frames& frames, Nanos now) {
     AttemptFailed("an answer has no sequence number", now);
   } else if (answers_ >= options_.replay_messages_max) {
     AttemptFailed("it does not end", now);
+  } else if (first_live_ && newest_ && sequence > *newest_ &&
+             sequence - *newest_ > options_.ahead_max) {
+    AttemptFailed("an answer is numbered far beyond the live messages", now);
   } else {
     replay_deadline_ = now + options_.replay_silence;
     HandleReplayed(sequence, frames[parts - 1], now);
@@ -68,9 +77,12 @@ void RankStream::OnReplay(const net::Frames& frames, Nanos now) {
 
 void RankStream::HandleReplayed(std::uint64_t sequence, std::span<const std::byte> payload,
                                 Nanos now) {
-  if (++answers_ == 1 && !HandleFirstReplayed(sequence, payload, now)) return;
+  if (!Testify(sequence, payload, now)) return;
+  const bool first = ++answers_ == 1 || purpose_ == Purpose::kVerify;
+  if (first && !HandleFirstReplayed(sequence, payload, now)) return;
   if (sequence < *next_) {
-    ++stats_.repeated;
+    // A look begins with the witnesses, which were applied long ago.
+    if (purpose_ != Purpose::kConfirm) ++stats_.repeated;
     return;
   }
   if (sequence > *next_) {
@@ -85,6 +97,67 @@ void RankStream::HandleReplayed(std::uint64_t sequence, std::span<const std::byt
   FinishWhenJoined(now);
 }
 
+bool RankStream::Testify(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now) {
+  if (witnesses_.empty() || join_at_end_) return true;
+  const std::uint64_t newest = witnesses_.rbegin()->first;
+  if (answers_ == 0 && asked_ <= newest && newest < sequence) {
+    PassWitnesses();
+    if (++passed_ < options_.replay_attempts) return true;
+    Disown(fmt::format("it begins with message {}, where the engine is not yet", sequence), now);
+    return false;
+  }
+  const auto witness = witnesses_.find(sequence);
+  if (witness == witnesses_.end()) return true;
+  if (witness->second == MessageDigest(payload)) {
+    ForgetProof();
+    proven_ = true;
+    return true;
+  }
+  PassWitnesses();
+  witness_from_ = now + options_.confirm_after;
+  if (++contradictions_ == 1 && linked_before_) return true;
+  Disown(fmt::format("its message {} has other bytes than the engine's", sequence), now);
+  return false;
+}
+
+void RankStream::PassWitnesses() {
+  witnesses_.clear();
+  sought_ = false;
+  ++looks_;
+}
+
+Millis RankStream::ConfirmPause() const {
+  return std::min(options_.confirm_after * (std::int64_t{1} << std::min(looks_, 10u)),
+                  options_.heal_interval);
+}
+
+void RankStream::ForgetProof() {
+  witnesses_.clear();
+  sought_ = false;
+  proven_ = false;
+  looks_ = 0;
+  unknown_ = 0;
+  passed_ = 0;
+  contradictions_ = 0;
+  witness_from_ = Nanos{0};
+}
+
+void RankStream::Disown(std::string why, Nanos now) {
+  ++stats_.replays_foreign;
+  StopReplay();
+  Clear();
+  ForgetProof();
+  foreign_ = true;
+  replay_broken_ = false;
+  unfilled_from_.reset();
+  confirm_at_.reset();
+  heal_at_.reset();
+  next_.reset();
+  SetLoss(StateReason::kReplayMismatch,
+          "the replay endpoint belongs to another engine: " + std::move(why));
+  DrainParked(now);
+}
+
 bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std::byte> payload,
                                      Nanos now) {
   replay_broken_ = false;
@@ -94,14 +167,14 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
         purpose_ = Purpose::kFill;
         return true;
       }
-      if (sequence > asked_) {
+      if (sequence >= *next_) {
         // The ring has moved past the message that could prove anything. The answer starts at the
         // oldest the engine has, of whichever engine it is.
         GiveUp(StateReason::kHistoryGone, *next_, sequence - 1);
         purpose_ = Purpose::kFill;
         return true;
       }
-      if (sequence < asked_) return false;
+      if (sequence + 1 < *next_) return false;
       if (adopted_) last_digest_ = MessageDigest(payload);  // that the engine has it must do
       if (MessageDigest(payload) != *last_digest_) {
         ++stats_.restarts;
@@ -123,7 +196,8 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
         const std::uint64_t lost_before = stats_.missed;
         GiveUp(StateReason::kHistoryGone, 0, sequence - 1);
         // What was applied before the rebuild is forgotten, but was not missed.
-        stats_.missed = lost_before + (sequence > known ? sequence - known : 0);
+        stats_.missed = lost_before;
+        if (sequence > known) CountMissed(sequence - known);
       }
       return true;
     }
@@ -148,14 +222,19 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
 }
 
 void RankStream::HandleReplayEnd(Nanos now) {
+  if (sought_ && !Blocking()) {
+    PassWitnesses();
+    ++unknown_;
+  }
   if (purpose_ == Purpose::kConfirm) {
     ++stats_.confirmed;
     replay_broken_ = false;
     return HealLater(now);
   }
   if (purpose_ == Purpose::kRefill) return HealLater(now);
-  const bool from_the_past = purpose_ == Purpose::kVerify || purpose_ == Purpose::kRebuild;
-  if (from_the_past && answers_ == 0 && (adopted_ || next_.value_or(0) > 0)) {
+  const bool unknown = purpose_ == Purpose::kVerify ||  // the last applied message did not come
+                       (purpose_ == Purpose::kRebuild && answers_ == 0);
+  if (unknown && (adopted_ || next_.value_or(0) > 0)) {
     // The engine has published less than we applied: it is another one.
     ++stats_.restarts;
     StartOver(true, now);
@@ -167,6 +246,7 @@ void RankStream::HandleReplayEnd(Nanos now) {
   if (!parked_.empty() && parked_.begin()->first > *next_) {
     return HandleUnfilled(parked_.begin()->first, now);
   }
+  if (sought_) PassWitnesses();
   FinishReplay(now);
 }
 
@@ -216,7 +296,8 @@ void RankStream::FinishWhenJoined(Nanos now) {
 void RankStream::FinishReplay(Nanos now) {
   ++(hole_ ? stats_.replays_incomplete : stats_.replays_completed);
   StopReplay();
-  if (confirm_wanted_) confirm_at_ = now + options_.confirm_after;
+  if (join_at_end_) witnesses_.clear();  // they may be of the old engine
+  if (confirm_wanted_ || !witnesses_.empty()) confirm_at_ = now + ConfirmPause();
   confirm_wanted_ = false;
   join_at_end_ = false;
   // The endpoint works, so what it failed to give earlier is worth asking for again.
@@ -226,7 +307,10 @@ void RankStream::FinishReplay(Nanos now) {
 }
 
 void RankStream::AttemptFailed(std::string_view why, Nanos now) {
-  if (!Blocking()) return HealLater(now);
+  if (!Blocking()) {
+    ++looks_;
+    return HealLater(now);
+  }
   ++stats_.replays_failed;
   sink_.StopReplay();
   if (attempt_ < options_.replay_attempts) {

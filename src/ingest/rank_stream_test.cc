@@ -50,7 +50,9 @@ class RecordingSink : public StreamSink {
 class Stream {
  public:
   explicit Stream(bool has_replay, RankStream::Options options = {})
-      : stream_(options, has_replay, sink_) {}
+      : Stream(has_replay ? Backlog::kReplay : Backlog::kNone, options) {}
+  explicit Stream(Backlog backlog, RankStream::Options options = {})
+      : stream_(options, backlog, sink_) {}
 
   void Connect() { stream_.OnLink(net::LinkEvent::kConnected, now_); }
   void Refuse() { stream_.OnLink(net::LinkEvent::kRefused, now_); }
@@ -97,6 +99,7 @@ class Stream {
       End();
       Pass(Millis{1'000});
       End();
+      Live(last);  // a copy, which proves the replay
     } else {
       LiveRange(0, last);
     }
@@ -840,11 +843,14 @@ TEST(RankStream, ARestartWithReplayFetchesTheNewHistoryFirst) {
 TEST(RankStream, AFirstLiveMessageFarBelowTheReplayedOnesIsVerified) {
   for (const bool restarted : {false, true}) {
     Stream s(true);
-    s.Start(900);
+    s.Connect();
+    s.AnswerRange(0, 900);
+    s.End();
+    s.Take();
     s.Live(3);
-    EXPECT_THAT(s.Take(), ElementsAre("ask 900"));
+    EXPECT_THAT(s.Take(), ElementsAre("ask 3"));
     if (!restarted) {
-      s.Answer(900);
+      s.AnswerRange(3, 900);
       s.End();
       EXPECT_THAT(s.Take(), IsEmpty()) << "an old copy";
     } else {
@@ -1013,21 +1019,237 @@ TEST(RankStream, AnIncarnationThatCannotBeVerifiedIsClearedFirst) {
   EXPECT_EQ(s.State(), "degraded history_gone");
 }
 
-TEST(RankStream, WithoutReplayTheNextMessageAfterAReconnectDecides) {
+TEST(RankStream, WithoutReplayANumberThatGoesOnAfterAReconnectProvesNothing) {
   struct {
     std::uint64_t sequence;
     const char* state;
-  } const rows[] = {{6, "exact none"}, {8, "degraded gap_unrepaired"}, {0, "exact none"}};
+  } const rows[] = {{6, "degraded no_replay_endpoint"},
+                    {8, "degraded gap_unrepaired"},
+                    {5, "degraded no_replay_endpoint"},
+                    {0, "exact none"}};
   for (const auto& row : rows) {
     Stream s(false);
     s.Start(5);
     s.Disconnect();
     s.Connect();
-    EXPECT_EQ(s.State(), "warming disconnected");
+    EXPECT_EQ(s.State(), "degraded no_replay_endpoint");
+    EXPECT_EQ(s.losses(), 1);
     s.Live(row.sequence, "new");
-    EXPECT_EQ(s.State(), row.state);
-    EXPECT_EQ(s.stats().restarts, row.sequence == 0 ? 1u : 0u);
+    s.Live(row.sequence + 1, "new");
+    EXPECT_EQ(s.State(), row.state) << row.sequence;
+    EXPECT_EQ(s.stats().restarts, row.sequence < 6 ? 1u : 0u);
   }
+  RankStream::Options options;
+  options.clear_on_loss = true;
+  Stream s(false, options);
+  s.Start(5);
+  s.Disconnect();
+  s.Connect();
+  EXPECT_THAT(s.Take(), ElementsAre("clear"));
+  EXPECT_EQ(s.State(), "degraded no_replay_endpoint");
+}
+
+TEST(RankStream, WhatTheEngineBufferedComesWithTheNextConnection) {
+  Stream s(Backlog::kBuffered);
+  s.Connect();
+  s.LiveRange(0, 5);
+  s.Disconnect();
+  EXPECT_EQ(s.State(), "warming disconnected");
+  s.Connect();
+  s.Live(6);
+  EXPECT_EQ(s.State(), "exact none");
+  s.Live(8);
+  EXPECT_EQ(s.State(), "degraded gap_unrepaired");
+}
+
+// --- a replay endpoint of another engine: its messages are "b<number>" ---
+
+void AnswerForeign(Stream& s, std::uint64_t first, std::uint64_t last) {
+  for (std::uint64_t i = first; i <= last; ++i)
+    s.Answer(i, fmt::format("b{}", i));
+  s.End();
+}
+// Connected, with the messages of the other engine up to `last`, which the endpoint confirmed.
+void StartForeign(Stream& s, std::uint64_t last) {
+  s.Connect();
+  AnswerForeign(s, 0, last);
+  s.Pass(Millis{250});
+  s.End();
+  s.Take();
+}
+
+TEST(RankStreamForeignReplay, OneThatIsAheadIsSeenByTheFirstLiveMessage) {
+  Stream s(true);
+  StartForeign(s, 99);
+  s.Live(10);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 10"));
+  s.Live(11);
+  AnswerForeign(s, 10, 99);
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "apply 10", "apply 11"));
+  EXPECT_EQ(s.State(), "degraded replay_mismatch");
+  EXPECT_EQ(s.detail(),
+            "the replay endpoint belongs to another engine: its message 10 has other bytes than "
+            "the engine's");
+  EXPECT_EQ(s.stats().replays_foreign, 1u);
+  // It is not asked again, whatever happens, until the engine starts over.
+  s.Live(20);
+  s.Live(21, "!");
+  s.Live(22);
+  s.Pass(Millis{100'000});
+  s.Disconnect();
+  s.Connect();
+  s.Live(23);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 20", "bad 21", "apply 22", "apply 23"));
+  EXPECT_EQ(s.State(), "degraded replay_mismatch");
+  s.Live(0, "new");
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0"));
+}
+
+TEST(RankStreamForeignReplay, OneThatIsJustAsFarIsSeenWhenItIsAskedForALiveMessage) {
+  Stream s(true);
+  StartForeign(s, 9);
+  s.Live(10);
+  s.Live(11);
+  s.Pass(Millis{250});
+  EXPECT_THAT(s.Take(), ElementsAre("apply 10", "apply 11", "ask 10"));
+  AnswerForeign(s, 10, 10);
+  EXPECT_THAT(s.Take(), ElementsAre("clear"));
+  EXPECT_EQ(s.State(), "degraded replay_mismatch");
+  s.Live(12);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 12"));
+}
+
+TEST(RankStreamForeignReplay, OneThatStandsStillIsDoubted) {
+  Stream s(true);
+  StartForeign(s, 9);
+  s.Live(10);
+  s.Pass(Millis{250});
+  s.End();
+  EXPECT_EQ(s.State(), "exact none") << "its ring may lag behind";
+  s.Live(11);
+  s.Pass(Millis{500});
+  EXPECT_THAT(s.Take(), ElementsAre("apply 10", "ask 10", "apply 11", "ask 11"));
+  s.End();
+  EXPECT_EQ(s.State(), "degraded replay_mismatch");
+  s.Live(12);
+  s.Pass(Millis{999});
+  EXPECT_THAT(s.Take(), ElementsAre("apply 12")) << "the pauses grow";
+  s.Pass(Millis{1});
+  s.Answer(12);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 12"));
+  EXPECT_EQ(s.State(), "exact none") << "it is the engine's after all";
+}
+
+TEST(RankStreamForeignReplay, OneThatGaveNothingNeedsNoProof) {
+  Stream s(true);
+  s.Connect();
+  s.End();
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    s.Live(i);
+    s.Pass(Millis{30'000});
+    s.End();
+    EXPECT_EQ(s.State(), "exact none");
+  }
+}
+
+TEST(RankStreamForeignReplay, OneThatIsFarAheadIsSeenByWhereItBegins) {
+  Stream s(true);
+  s.Connect();
+  AnswerForeign(s, 50'000, 50'001);
+  EXPECT_EQ(s.State(), "degraded history_gone");
+  std::uint64_t live = 10;
+  for (int look = 0; look < 4; ++look) {
+    EXPECT_EQ(s.stats().replays_foreign, 0u);
+    s.Live(live++);
+    s.Pass(Millis{2'000});
+    AnswerForeign(s, 50'000, 50'001);
+  }
+  EXPECT_EQ(s.stats().replays_foreign, 1u);
+  EXPECT_EQ(s.State(), "degraded replay_mismatch");
+  s.Take();
+  s.Live(live);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 14"));
+}
+
+TEST(RankStreamForeignReplay, AfterAReconnectASecondWitnessDecides) {
+  for (const bool foreign : {false, true}) {
+    Stream s(true);
+    s.Start(5);
+    s.Disconnect();
+    s.Connect();
+    s.Answer(5);
+    s.End();
+    s.Live(6, "old");  // the leftover of a connection that broke, or the engine's
+    s.Pass(Millis{250});
+    s.Answer(6, "b6");
+    s.End();
+    EXPECT_EQ(s.State(), "degraded replay_mismatch");
+    EXPECT_EQ(s.stats().replays_foreign, 0u);
+    s.Pass(Millis{250});
+    s.Live(7);
+    s.Pass(Millis{500});
+    s.Answer(7, foreign ? "b7" : "p7");
+    s.End();
+    EXPECT_EQ(s.stats().replays_foreign, foreign ? 1u : 0u);
+    EXPECT_EQ(s.State(), foreign ? "degraded replay_mismatch" : "exact none");
+  }
+}
+
+TEST(RankStreamForeignReplay, NumbersFarBeyondTheLiveOnesAreNotBelieved) {
+  for (const std::uint64_t number : {(1u << 20) + std::uint64_t{11}, kEndSequence - 1}) {
+    Stream s(true);
+    s.Connect();
+    s.Live(10);
+    s.Answer(number);
+    EXPECT_EQ(s.stats().replays_failed, 1u);
+    s.Pass(Millis{200});
+    s.AnswerRange(0, 10);
+    s.End();
+    s.Live(11);
+    EXPECT_EQ(s.State(), "exact none");
+    EXPECT_EQ(s.stream().watermark(), 11u);
+    EXPECT_EQ(s.stats().missed, 0u);
+  }
+}
+
+TEST(RankStreamForeignReplay, ANumberThatTheEngineHasNotReachedIsUndone) {
+  Stream s(true);
+  s.Connect();
+  s.Live(10);
+  s.Answer(1'000);
+  s.End();
+  EXPECT_EQ(s.State(), "degraded history_gone");
+  s.Take();
+  s.Live(11);
+  s.Pass(Millis{500});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 11"));
+  s.Answer(11);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0"));
+  s.AnswerRange(0, 11);
+  s.End();
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_EQ(s.stream().watermark(), 11u);
+}
+
+TEST(RankStreamForeignReplay, AnAbsurdNumberBeforeAnyLiveOneIsUndoneByTheFirst) {
+  Stream s(true);
+  s.Connect();
+  s.Answer(kEndSequence - 1);
+  s.End();
+  EXPECT_EQ(s.stats().missed, RankStream::kMissedMax) << "and nothing wraps";
+  s.Take();
+  s.Live(10);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 10"));
+  s.Answer(10);  // the engine's own after all, which does not know that number
+  s.End();
+  s.AnswerRange(0, 10);
+  s.End();
+  s.Live(11);
+  EXPECT_EQ(s.Take().back(), "apply 11");
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_EQ(s.stream().watermark(), 11u);
 }
 
 TEST(RankStream, Report47BlocksOfAnEngineGoneForLongAreForgotten) {

@@ -9,6 +9,7 @@
 #include "ingest/apply_batch.h"
 #include "ingest/live_frames.h"
 #include "ingest/message.h"
+#include "net/event_endpoint.h"
 
 namespace kvr::ingest {
 namespace {
@@ -22,6 +23,11 @@ placement::TranslatorOptions TranslatorFor(const SourceSpec& spec, std::uint32_t
   options.block_size = block_size;
   options.unmapped_keys = ingest.unmapped_keys;
   return options;
+}
+
+Backlog BacklogOf(const fleet::EventSource& source) {
+  if (net::IsPolled(source.endpoint)) return Backlog::kBuffered;
+  return source.replay_endpoint ? Backlog::kReplay : Backlog::kNone;
 }
 
 // What one socket may have of a turn.
@@ -75,7 +81,7 @@ Source::Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health,
       followers_{{spec_.rank, std::move(health)}},
       translator_(TranslatorFor(spec_, block_size, options)),
       notes_(clock, options.rejected_bytes_kept),
-      stream_(options.stream, spec_.source.replay_endpoint.has_value(), *this) {
+      stream_(options.stream, BacklogOf(spec_.source), *this) {
   for (const SourceSpec::Sharer& sharer : spec_.sharers)
     followers_.push_back({Rank{spec_.rank.worker, sharer.dp_rank}, sharer.health});
   PublishStatus();
@@ -323,6 +329,9 @@ void Source::PublishStatus() {
 void Source::PublishStats() {
   using fleet::RankCount;
   const StreamStats& now = stream_.stats();
+  const auto failed = [](const StreamStats& stats) {
+    return stats.replays_failed + stats.replays_incomplete + stats.replays_foreign;
+  };
   metrics_.CountStream(published_, now);
   metrics_.CountTranslator(translated_, translator_.stats());
   translated_ = translator_.stats();
@@ -337,8 +346,7 @@ void Source::PublishStats() {
       {RankCount::kRestarts, now.restarts - published_.restarts},
       {RankCount::kReplays, now.replays_started - published_.replays_started},
       {RankCount::kReplaysCompleted, now.replays_completed - published_.replays_completed},
-      {RankCount::kReplaysFailed, now.replays_failed + now.replays_incomplete -
-                                      published_.replays_failed - published_.replays_incomplete},
+      {RankCount::kReplaysFailed, failed(now) - failed(published_)},
       {RankCount::kDecodeFailures, now.undecodable - published_.undecodable},
       {RankCount::kFramesRejected, now.bad_frames() - published_.bad_frames()},
       {RankCount::kClears, now.clears - published_.clears},

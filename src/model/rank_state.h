@@ -40,9 +40,10 @@ enum class StateReason : std::uint8_t {
   kRefused,            // something answers at the endpoint that is no engine's event socket
   kUnknownGroupKind,   // a cache group of a kind we do not know: what is of use cannot be told
   kRecovered,          // begun with the blocks that another indexer knew, not with the first event
+  kReplayMismatch,     // the replay endpoint belongs to another engine than the event stream
 };
 
-inline constexpr std::array<std::string_view, 16> kStateReasonNames = {"none",
+inline constexpr std::array<std::string_view, 17> kStateReasonNames = {"none",
                                                                        "no_event_source",
                                                                        "connecting",
                                                                        "replaying",
@@ -57,7 +58,8 @@ inline constexpr std::array<std::string_view, 16> kStateReasonNames = {"none",
                                                                        "foreign_rank",
                                                                        "refused",
                                                                        "unknown_group_kind",
-                                                                       "recovered"};
+                                                                       "recovered",
+                                                                       "replay_mismatch"};
 constexpr std::string_view StateReasonName(StateReason reason) {
   return kStateReasonNames[static_cast<std::size_t>(reason)];
 }

@@ -247,6 +247,103 @@ class Replay(IndexerTest):
         settle(lambda: self.indexer.listener()["state"], "exact")
 
 
+class WhoseMessages(IndexerTest):
+    """Numbers that fit, from another engine than the one whose messages they seem to be."""
+
+    words = ("--ingest-replay-silence-ms", 500)
+
+    def named(self):
+        return sorted(block[4] for block in self.indexer.dumped(1))
+
+    def state(self):
+        listener = self.indexer.listener()
+        return listener["state"], listener["reason"]
+
+    def test_a_number_that_goes_on_behind_a_restart_without_replay(self):
+        old = self.engine(1)
+        for i in range(3):
+            self.send(old, stored([11 + i], None, [i + 1] * 4))
+        self.assertEqual(self.indexer.listener()["state"], "exact")
+        old.close()
+        settle(lambda: self.indexer.listener()["state"], "warming")
+        new = FakeEngine(endpoint=old.endpoint)
+        self.addCleanup(new.close)
+        new.worker, new.rank = 1, 0
+        for i in range(3):
+            new.publish(i, [stored([21 + i], None, [i + 11] * 4)], live=False)
+        new.wait_subscriber()
+        self.send(new, stored([31], None, X))
+        self.assertEqual(self.state(), ("degraded", "no_replay_endpoint"))
+        self.expect(X, 4)
+        # Blocks of which nobody knows whether they are there are kept until a new engine shows.
+        self.assertEqual(self.named(), [11, 12, 13, 31])
+        new.publish(0, [stored([41], None, A)])
+        self.drain(new)
+        self.assertEqual(self.named(), [41])
+        self.assertEqual(self.indexer.listener()["state"], "exact")
+
+    def pair(self, own, foreign):
+        """An engine that has published `own` messages, with the replay endpoint of one that has
+        published `foreign`; both are theirs to close."""
+        engine, other = FakeEngine(replay=True), FakeEngine(replay=True)
+        for each, count, first in ((engine, own, 1000), (other, foreign, 5000)):
+            self.addCleanup(each.close)
+            for i in range(count):
+                each.publish(i, [stored([first + i], None, [first + i] * 4)], live=False)
+        engine.worker, engine.rank = 1, 0
+        self.indexer.register(1, engine.endpoint, replay=other.replay)
+        engine.wait_subscriber()
+        settle(self.indexer.watermark, foreign - 1)
+        return engine, other
+
+    def disowned(self, engine):
+        settle(self.state, ("degraded", "replay_mismatch"))
+        settle(lambda: self.indexer.metrics().total("kvr_ingest_replays_total", outcome="foreign"),
+               1)
+        self.assertFalse([name for name in self.named() if name >= 5000])
+        asked = self.indexer.listener()["counts"]["replays"]
+        self.send(engine, stored([42], None, A))
+        engine.next_seq += 3
+        self.send(engine, stored([43], None, X))
+        self.expect(A, 4)
+        self.expect(X, 4)
+        self.assertEqual(self.state(), ("degraded", "replay_mismatch"))
+        self.assertEqual(self.indexer.listener()["counts"]["replays"], asked)
+
+    def test_a_foreign_replay_that_is_ahead(self):
+        engine, _ = self.pair(10, 100)
+        for i in range(10):
+            engine.send(stored([2000 + i], None, [2000 + i] * 4))
+        self.disowned(engine)
+        self.assertLessEqual({2000 + i for i in range(10)}, set(self.named()))
+
+    def test_a_foreign_replay_that_is_just_as_far(self):
+        engine, other = self.pair(10, 10)
+        engine.send(stored([41], None, B))
+        other.send(stored([6000], None, C))
+        self.disowned(engine)
+        self.expect(C, 0)
+
+    def test_absurd_numbers_of_a_replay(self):
+        for number in (1 << 21, (1 << 64) - 2):
+            engine = FakeEngine(replay=True)
+            self.addCleanup(engine.close)
+            engine.worker, engine.rank = 1, 0
+            engine.answer = lambda start, e=engine, n=number: [e.framed(n, batch([])), e.end()]
+            self.indexer.register(1, engine.endpoint, replay=engine.replay)
+            engine.wait_subscriber()
+            engine.send(stored([11], None, A))
+            settle(lambda e=engine: len(e.requests), lambda count: count > 0)
+            engine.answer = engine.answer_from_ring
+            engine.send(stored([12], 11, B))
+            settle(lambda: self.indexer.score(A + B), 8)
+            settle(lambda: self.indexer.listener()["state"], "exact")
+            self.assertEqual(self.indexer.watermark(), 1)
+            self.assertLessEqual(self.indexer.listener()["counts"].get("missed_messages", 0),
+                                 1 << 20)
+            self.indexer.unregister(1)
+
+
 class Events(IndexerTest):
     def setUp(self):
         super().setUp()
