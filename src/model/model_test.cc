@@ -42,7 +42,7 @@ TEST(OverlapScores, ResetForgetsTheAnswerAndKeepsTheRoom) {
 }
 
 TEST(RankState, EveryReasonHasAName) {
-  for (int i = 0; i <= static_cast<int>(StateReason::kRecovered); ++i) {
+  for (int i = 0; i <= static_cast<int>(StateReason::kReplayMismatch); ++i) {
     EXPECT_FALSE(StateReasonName(static_cast<StateReason>(i)).empty());
   }
 }
