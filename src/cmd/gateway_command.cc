@@ -70,8 +70,9 @@ class Node {
     service::AddBuildInfo(registry_, kVersion);
     gateway_.AddRoutes(server_);
     runtime_.Spawn([this] { return SweepUntilCancelled(router_); });
-    runtime_.Spawn([this] { return gateway_.WatchEngines(); });
-    return server_.Start();
+    KVR_TRY_VOID(server_.Start());
+    gateway_.WatchFleet(runtime_);
+    return {};
   }
 
   [[nodiscard]] std::string address_port() const { return server_.address_port(); }

@@ -56,6 +56,11 @@ void BindGateway(GatewayConfig& config, config::OptionTable& table) {
              Millis{1});
   table.Bind("engine", "probe_timeout_ms", &watch.probe_timeout, "For the answer to that",
              Millis{1});
+  table.Bind("engine", "probe_interval_ms", &watch.probe_interval,
+             "An engine that answers is asked for its health again after so long; 0: never");
+  table.Bind("engine", "probe_silent_max", &watch.silent_max,
+             "An engine that took the question and stayed silent so often in a row is down",
+             std::size_t{1});
   table.Bind("gateway", "retry_after_ms", &gateway.retry_after, "What refused clients are told");
   table.Bind("gateway", "require_exact", &gateway.require_exact,
              "/ready asks for a rank whose cache is known exactly");

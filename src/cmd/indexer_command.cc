@@ -31,6 +31,7 @@
 #include "service/indexer/peer_list.h"
 #include "service/indexer/peer_recovery.h"
 #include "service/indexer/source_registry.h"
+#include "service/rank_watch.h"
 
 namespace kvr::cmd {
 namespace {
@@ -72,6 +73,7 @@ int Serve(const IndexerConfig& config, const std::string& effective, StopSignals
   service::IndexerService service({sources, peers, recovery.get(), access_log.get()}, registry,
                                   clock, config.service);
   service::AddBuildInfo(registry, kVersion);
+  service::RankWatch watch({}, catalog, clock);
   net::HttpServer server(runtime, registry, config.server.http);
   service.Mount(server);
 
@@ -84,6 +86,7 @@ int Serve(const IndexerConfig& config, const std::string& effective, StopSignals
   }
   KVR_INFO("configuration {}", effective);
   AnnounceListener("indexer", server.address_port());
+  runtime.Spawn([&watch] { return watch.Run(); });
   if (recovery) recovery->Start();
   signals.Wait([&access_log] {
     if (const auto reopened = access_log->Reopen(); !reopened) {

@@ -416,10 +416,13 @@ void RankStream::PublishState() {
                    "what answers at the event endpoint hangs up or is no publisher; is it the port "
                    "of the engine's kv-events-config?");
   } else if (link_ == Link::kNever) {
-    sink_.SetState(RankState::kBlind, StateReason::kConnecting, {});
+    sink_.SetState(RankState::kBlind, StateReason::kConnecting,
+                   "no connection to the event endpoint yet: the engine is not up, its host name "
+                   "is not known here, or it publishes elsewhere");
   } else if (link_ == Link::kDown) {
     sink_.SetState(dirty_ ? RankState::kWarming : RankState::kBlind, StateReason::kDisconnected,
-                   {});
+                   dirty_ ? "the event stream is lost; what was known before still counts"
+                          : "the event stream is lost and nothing is known any more");
   } else if (Blocking() && unfilled_) {
     sink_.SetState(RankState::kDegraded, StateReason::kGapUnrepaired,
                    "the replay ends before the missing messages; they are asked for again");

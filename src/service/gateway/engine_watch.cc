@@ -6,70 +6,107 @@
 #include "base/log.h"
 
 namespace kvr::service {
+namespace {
+
+void LogDown(WorkerId worker) {
+  KVR_WARN("worker {} cannot be reached; it gets no requests until it answers", Raw(worker));
+}
+
+void LogUp(WorkerId worker, bool again) {
+  KVR_INFO("worker {} answers{}", Raw(worker), again ? " again" : "");
+}
+
+}  // namespace
 
 void EngineWatch::Failed(WorkerId worker) {
   const Nanos now = clock_.Now();
   {
     const Lock lock(mutex_);
-    Down& down = down_[worker];
-    const bool known = down.pause > Millis{0};
-    if (known && down.probe_at > now) return;  // requests that were under way together
-    down.pause = known ? std::min(down.pause * 2, options_.probe_max) : options_.probe_first;
-    down.probe_at = now + down.pause;
-    count_.store(down_.size(), std::memory_order_relaxed);
-    if (known) return;
+    Engine& engine = engines_[worker];
+    // Requests that were under way together.
+    if (engine.state == State::kDown && engine.probe_at > now) return;
+    if (!SetDown(engine, now)) return;
   }
-  KVR_WARN("worker {} cannot be reached; it gets no requests until it answers", Raw(worker));
+  LogDown(worker);
 }
 
 void EngineWatch::Answered(WorkerId worker) {
-  if (down() > 0 && Forget(worker)) KVR_INFO("worker {} answers again", Raw(worker));
+  if (not_up_.load(std::memory_order_relaxed) == 0) return;
+  {
+    const Lock lock(mutex_);
+    const auto found = engines_.find(worker);
+    if (found == engines_.end() || found->second.state == State::kUp) return;
+  }
+  Settle(worker, Probed::kAnswered);
 }
 
-bool EngineWatch::Forget(WorkerId worker) {
+void EngineWatch::ProbeSoon(WorkerId worker) {
   const Lock lock(mutex_);
-  const bool was_down = down_.erase(worker) > 0;
-  count_.store(down_.size(), std::memory_order_relaxed);
-  return was_down;
+  const auto found = engines_.find(worker);
+  if (found != engines_.end() && found->second.state == State::kUp) found->second.probe_at = {};
 }
 
 bool EngineWatch::IsDown(WorkerId worker) const {
   if (down() == 0) return false;
   const Lock lock(mutex_);
-  return down_.contains(worker);
+  const auto found = engines_.find(worker);
+  return found != engines_.end() && found->second.state == State::kDown;
 }
 
 std::vector<Rank> EngineWatch::DownRanks(const fleet::Snapshot& fleet) const {
   std::vector<Rank> ranks;
   if (down() == 0) return ranks;
   const Lock lock(mutex_);
-  for (const auto& entry : down_) {
-    const auto of_worker = RanksOf(fleet, entry.first);
+  for (const auto& [worker, engine] : engines_) {
+    if (engine.state != State::kDown) continue;
+    const auto of_worker = RanksOf(fleet, worker);
     ranks.insert(ranks.end(), of_worker.begin(), of_worker.end());
   }
   return ranks;
 }
 
+EngineWatch::Reach EngineWatch::ReachOf(const fleet::Snapshot& fleet) const {
+  Reach reach;
+  const Lock lock(mutex_);
+  for (const auto& worker : fleet.workers) {
+    const auto found = engines_.find(worker->spec.id);
+    const State state = found == engines_.end() ? State::kUntried : found->second.state;
+    if (state == State::kUp) ++reach.up;
+    if (state == State::kUntried) ++reach.untried;
+  }
+  return reach;
+}
+
 net::Task<void> EngineWatch::Run() {
   for (;;) {
+    while (const auto id = Claim()) {
+      co_await Probe(*id);
+    }
     const bool slept = co_await net::Sleep(options_.probe_first);
     if (!slept) co_return;
-    const std::vector<WorkerId> due = Due();
-    for (const WorkerId id : due) {
-      co_await Probe(id);
-    }
   }
 }
 
-std::vector<WorkerId> EngineWatch::Due() const {
-  std::vector<WorkerId> due;
-  if (down() == 0) return due;
+std::optional<WorkerId> EngineWatch::Claim() {
   const Nanos now = clock_.Now();
   const Lock lock(mutex_);
-  for (const auto& [worker, down] : down_) {
-    if (down.probe_at <= now) due.push_back(worker);
+  FollowCatalog();
+  for (auto& [worker, engine] : engines_) {
+    if (engine.claimed || engine.probe_at > now) continue;
+    engine.claimed = true;
+    return worker;
   }
-  return due;
+  return std::nullopt;
+}
+
+void EngineWatch::FollowCatalog() {
+  const auto fleet = catalog_.snapshot();
+  if (version_ == fleet->version) return;
+  version_ = fleet->version;
+  for (const auto& worker : fleet->workers)
+    engines_.try_emplace(worker->spec.id);
+  std::erase_if(engines_, [&](const auto& entry) { return fleet->Find(entry.first) == nullptr; });
+  Count();
 }
 
 net::Task<void> EngineWatch::Probe(WorkerId id) {
@@ -77,17 +114,71 @@ net::Task<void> EngineWatch::Probe(WorkerId id) {
   const fleet::Worker* worker = fleet->Find(id);
   const auto url = net::ParseUrl(worker != nullptr ? worker->spec.url : std::string());
   if (!url) {
-    Forget(id);  // nobody is sent there any more
+    Settle(id, Probed::kFailed);  // gone from the catalog, or nobody can be sent there
     co_return;
   }
   net::HttpRequest request;
   request.target = "/health";
   const auto answer = co_await client_.FetchWithin(options_.probe_timeout, *url, request);
-  if (answer && answer->status < 500) {
-    Answered(id);
-  } else {
-    Failed(id);
+  if (answer) {
+    Settle(id, answer->status < 500 ? Probed::kAnswered : Probed::kFailed);
+  } else if (answer.error().code == ErrorCode::kTimeout) {
+    Settle(id, Probed::kSilent);
+  } else if (answer.error().code != ErrorCode::kCancelled) {
+    Settle(id, Probed::kFailed);
   }
+}
+
+void EngineWatch::Settle(WorkerId worker, Probed probed) {
+  const Nanos now = clock_.Now();
+  State before = State::kUntried;
+  bool up = false;
+  {
+    const Lock lock(mutex_);
+    const auto found = engines_.find(worker);
+    if (found == engines_.end()) return;  // not in the catalog any more
+    Engine& engine = found->second;
+    engine.claimed = false;
+    before = engine.state;
+    up = probed == Probed::kAnswered;
+    if (up) {
+      engine = {State::kUp, false, NextOfOneThatIsUp(now), {}, 0};
+      if (before != State::kUp) Count();
+    } else if (probed == Probed::kSilent && before == State::kUp &&
+               ++engine.silent < options_.silent_max) {
+      engine.probe_at = now + options_.probe_first;
+      return;
+    } else {
+      SetDown(engine, now);
+    }
+  }
+  if (up && before != State::kUp) LogUp(worker, before == State::kDown);
+  if (!up && before != State::kDown) LogDown(worker);
+}
+
+bool EngineWatch::SetDown(Engine& engine, Nanos now) {
+  const bool was_down = engine.state == State::kDown;
+  engine.state = State::kDown;
+  engine.silent = 0;
+  engine.pause = was_down ? std::min(engine.pause * 2, options_.probe_max) : options_.probe_first;
+  engine.probe_at = now + engine.pause;
+  Count();
+  return !was_down;
+}
+
+Nanos EngineWatch::NextOfOneThatIsUp(Nanos now) const {
+  return options_.probe_interval > Millis{0} ? now + options_.probe_interval : Nanos::max();
+}
+
+void EngineWatch::Count() {
+  std::size_t down = 0;
+  std::size_t not_up = 0;
+  for (const auto& entry : engines_) {
+    if (entry.second.state == State::kDown) ++down;
+    if (entry.second.state != State::kUp) ++not_up;
+  }
+  down_.store(down, std::memory_order_relaxed);
+  not_up_.store(not_up, std::memory_order_relaxed);
 }
 
 std::vector<Rank> RanksOf(const fleet::Snapshot& fleet, WorkerId worker) {

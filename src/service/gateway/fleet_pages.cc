@@ -1,6 +1,5 @@
 #include "service/gateway/fleet_pages.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
@@ -161,14 +160,14 @@ net::HttpResponse FleetPages::Workers() const {
 
 net::HttpResponse FleetPages::Ready() const {
   const auto fleet = catalog_.snapshot();
-  const bool reachable =
-      std::any_of(fleet->workers.begin(), fleet->workers.end(),
-                  [this](const auto& worker) { return !watch_.IsDown(worker->spec.id); });
+  const EngineWatch::Reach reach = watch_.ReachOf(*fleet);
   std::vector<std::string> reasons;
   if (fleet->workers.empty()) {
     reasons.emplace_back("no worker is configured");
-  } else if (!reachable) {
-    reasons.emplace_back("no engine could be reached when it was last tried");
+  } else if (reach.up == 0 && reach.untried > 0) {
+    reasons.emplace_back("no engine has answered yet; they are being asked");
+  } else if (reach.up == 0) {
+    reasons.emplace_back("no engine could be reached when it was last tried; see /workers");
   }
   if (options_.require_exact && !HasExactRank(*fleet)) {
     reasons.emplace_back("no rank is exact, and require_exact asks for one; see /workers");

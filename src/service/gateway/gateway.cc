@@ -92,6 +92,8 @@ Gateway::Gateway(const Parts& parts, const GatewayOptions& options,
       options_(options),
       metrics_(parts.registry),
       watch_(options.engine_watch, parts.catalog, parts.client, parts.clock),
+      rank_watch_({}, parts.catalog, parts.clock,
+                  [this](WorkerId worker) { watch_.ProbeSoon(worker); }),
       dispatcher_(parts.router, parts.catalog, parts.client, watch_, options.attempts_max),
       tokens_(parts.client, parts.clock, tokens),
       pages_(parts.catalog, parts.indexes, parts.router, watch_, options_),
@@ -113,6 +115,12 @@ Gateway::Gateway(const Parts& parts, const GatewayOptions& options,
                         "Prompts that gave way in the token cache", {},
                         static_cast<double>(cache.evicted));
       })) {}
+
+void Gateway::WatchFleet(net::IoRuntime& runtime) {
+  for (std::size_t i = 0; i < EngineWatch::kProbers; ++i)
+    runtime.Spawn([this] { return watch_.Run(); });
+  runtime.Spawn([this] { return rank_watch_.Run(); });
+}
 
 void Gateway::AddRoutes(net::HttpServer& server) {
   server.SetErrorWriter(ServerError);

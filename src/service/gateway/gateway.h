@@ -18,6 +18,7 @@
 #include "model/ids.h"
 #include "net/http_client.h"
 #include "net/http_server.h"
+#include "net/io_runtime.h"
 #include "net/task.h"
 #include "openai/api_error.h"
 #include "openai/request.h"
@@ -27,6 +28,7 @@
 #include "service/gateway/fleet_pages.h"
 #include "service/gateway/gateway_metrics.h"
 #include "service/gateway/gateway_options.h"
+#include "service/rank_watch.h"
 #include "tokens/token_provider.h"
 
 namespace kvr::service {
@@ -58,9 +60,10 @@ class Gateway {
   // Before the server starts.
   void AddRoutes(net::HttpServer& server);
 
-  // Finds out when engines that could not be reached are back. Runs until it is cancelled; without
-  // it they get requests only when nobody else is left.
-  net::Task<void> WatchEngines() { return watch_.Run(); }
+  // Finds out which engines can be reached, and logs what happens to their event streams. Runs on
+  // `runtime` until that stops; without it GET /ready says no, and an engine that a request could
+  // not reach gets further ones only when nobody else is left.
+  void WatchFleet(net::IoRuntime& runtime);
 
   [[nodiscard]] std::size_t in_flight() const { return in_flight_.load(); }
 
@@ -91,6 +94,7 @@ class Gateway {
   const GatewayOptions options_;
   GatewayMetrics metrics_;
   EngineWatch watch_;
+  RankWatch rank_watch_;
   Dispatcher dispatcher_;
   tokens::TokenProvider tokens_;
   FleetPages pages_;

@@ -18,6 +18,7 @@ Result<void> GatewayOptions::Validate() const {
   if (engine_watch.probe_first < Millis{1} || engine_watch.probe_timeout < Millis{1}) {
     return Fail(ErrorCode::kInvalidArgument, "probe_first and probe_timeout must be at least 1 ms");
   }
+  KVR_TRY_VOID(at_least_one("silent_max", engine_watch.silent_max));
   if (engine_watch.probe_first > engine_watch.probe_max) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("probe_first ({} ms) must not exceed probe_max ({} ms)",

@@ -325,7 +325,8 @@ TEST(Gateway, AnEngineThatIsDownIsAvoidedUntilItAnswers) {
   setup.gateway.engine_watch = {.probe_first = Millis{5}, .probe_max = Millis{5}};
   GatewayUnderTest gateway(setup);
   gateway.AddWorker(1, url);
-  EXPECT_EQ(Get(gateway, "/ready").status, 200);
+  // No request has told it.
+  EXPECT_TRUE(Eventually([&] { return gateway.Series("kvr_gateway_engines_down") == 1; }));
   EXPECT_EQ(gateway.Send(kCompletions, kIds).status, 503);
   const Answer ready = Get(gateway, "/ready");
   EXPECT_EQ(ready.status, 503);
