@@ -8,7 +8,9 @@ import pathlib
 import re
 import socket
 import subprocess
+import tempfile
 import unittest
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
@@ -32,6 +34,42 @@ def run_block(block):
                           capture_output=True, timeout=120)
 
 
+def metrics_of(words, before=None):
+    """Name and help of every metric of a server that is started for it."""
+    server = subprocess.Popen([os.environ["KVROUTE"], *words, "--port", "0"], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL)
+    try:
+        base = "http://" + server.stdout.readline().split()[2]
+        if before:
+            before(base)
+        with urllib.request.urlopen(base + "/metrics", timeout=60) as answer:
+            return dict(re.findall(r"^# HELP (\w+) (.*?)\.?$", answer.read().decode(), re.M))
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+        server.stdout.close()
+
+
+def register(base):
+    body = b'{"instance_id":1,"endpoint":"tcp://127.0.0.1:1","model_name":"m","block_size":16}'
+    request = urllib.request.Request(base + "/register", body, {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=60).close()
+
+
+class MetricsPagesTest(unittest.TestCase):
+    def listed(self, page):
+        return dict(re.findall(r"^\| `(kvr_\w+)` \| \w+ \| .*? \| (.*) \|$", (ROOT / page).read_text(), re.M))
+
+    def test_the_gateways(self):
+        worker = "id=1,url=http://127.0.0.1:1,model=m,block-size=16,events=tcp://127.0.0.1:1"
+        self.assertEqual(metrics_of(["gateway", "--worker", worker]), self.listed("docs/gateway.md"))
+
+    def test_the_indexers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["indexer", "--access-log", folder + "/log", "--peers", "http://127.0.0.1:1"]
+            self.assertEqual(metrics_of(words, register), self.listed("docs/indexer.md"))
+
+
 class ReadmeTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -46,6 +84,13 @@ class ReadmeTest(unittest.TestCase):
         self.assertIn("x-kvroute-predicted-cached-tokens: 256", done.stdout)
         self.assertIn('"cached_tokens":256', done.stdout)
         self.assertIn('"state":"exact"', done.stdout)
+
+    def test_the_gateways_page_lists_the_headers_of_answers(self):
+        done = run_block(self.blocks[0])
+        sent = set(re.findall(r"^(x-kvroute-[a-z-]+): ", done.stdout, re.M))
+        page = (ROOT / "docs/gateway.md").read_text()
+        answers = page[page.index("## Response headers"):page.index("## Text prompts")]
+        self.assertEqual(sent, set(re.findall(r"^\| `(x-kvroute-[a-z-]+)`", answers, re.M)))
 
     def test_the_indexer_registers_and_answers(self):
         done = run_block(self.blocks[1])
