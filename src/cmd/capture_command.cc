@@ -188,11 +188,10 @@ int Run(const std::vector<std::string>& argv) {
   app.add_option("--topic", args.topic, "Only messages whose topic starts so");
   app.add_option("--out", args.out, "The file to make; it must not be there yet")->required();
   app.add_option("--duration", args.duration_s, "Seconds to record; without it until a signal")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--frames", args.messages_max, "End after so many messages")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
+  app.add_option("--frames", args.messages_max, "End after so many messages")->check(AboveZero());
   app.add_option("--bytes", args.bytes_max, "End when the file has so many bytes")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   if (const auto code = ParseWords(app, argv)) return *code;
   return Capture(args);

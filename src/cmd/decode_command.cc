@@ -133,6 +133,7 @@ class Printer {
   // The answer to what is no payload.
   template <typename Head>
   void Error(std::string_view title, Head head, std::string_view message) {
+    ++errors_;
     if (explain_) {
       fmt::format_to(std::back_inserter(out_), "{}: dropped whole: {}\n", title, message);
       return;
@@ -147,6 +148,7 @@ class Printer {
   }
 
   [[nodiscard]] bool explain() const { return explain_; }
+  [[nodiscard]] std::size_t errors() const { return errors_; }
   // A line between answers; only where people read.
   void Remark(std::string_view text) {
     if (explain_) fmt::format_to(std::back_inserter(out_), "{}\n", text);
@@ -161,6 +163,7 @@ class Printer {
 
  private:
   const bool explain_;
+  std::size_t errors_ = 0;
   SaltNames salts_;
   placement::PlacementBatch batch_;
   std::string out_;
@@ -199,7 +202,13 @@ int DecodeLines(std::FILE* in, std::string_view what, const placement::Translato
     }
     if (!printer.Flush()) return 1;
   }
-  return std::ferror(in) != 0 ? CannotRead(what) : 0;
+  if (std::ferror(in) != 0) return CannotRead(what);
+  if (count == 0 || printer.errors() < count) return 0;
+  std::fprintf(stderr,
+               "%s: none of the %zu lines of %s is an event batch; a line is one payload as "
+               "hex, or JSON with a field `hex`\n",
+               kName.data(), count, std::string(what).c_str());
+  return 1;
 }
 
 // One recorded stream: what its messages taught, and where it is.
@@ -296,7 +305,9 @@ int Run(const std::vector<std::string>& argv) {
   bool lenient = false;
   CLI::App app(
       "Prints what payload frames of engines say, one JSON line a frame. Frames come as hex, one a "
-      "line, as JSON lines with a field `hex`, or from a file of `kvroute capture`.",
+      "line, as JSON lines with a field `hex`, or from a file of `kvroute capture`. Exit code 1 "
+      "when "
+      "none was an event batch.",
       std::string(kName));
   app.add_option("--file", file,
                  "Read frames, or a capture, from this file instead of standard input");

@@ -15,6 +15,7 @@
 #include "cmd/gateway_config.h"
 #include "cmd/parse_words.h"
 #include "cmd/server_main.h"
+#include "cmd/worker_config.h"
 #include "config/option_table.h"
 #include "fleet/catalog.h"
 #include "index/index_set.h"
@@ -135,7 +136,7 @@ std::optional<int> ReadConfig(const std::vector<std::string>& words, GatewayConf
     return UsageError(kName, "no workers; list them in --config or give --worker");
   }
   SetLogLevel(config.server.log_level);
-  effective = table.EffectiveJson();
+  effective = table.EffectiveJson({{"workers", WorkersJson(config.workers)}});
   return std::nullopt;
 }
 

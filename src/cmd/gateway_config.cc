@@ -139,7 +139,8 @@ void GatewayConfig::Bind(config::OptionTable& table) {
   BindGateway(*this, table);
   BindTokens(*this, table);
   BindRouting(*this, table);
-  table.AddSubtree("workers", "The engines, in the file only; --worker is the flag");
+  table.AddSubtree("workers", "list of maps",
+                   "The engines, in the file only; --worker is the flag");
 }
 
 Result<void> GatewayConfig::Finish() {

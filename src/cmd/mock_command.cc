@@ -237,8 +237,10 @@ void AddEngineOptions(CLI::App& app, MockArgs& args, Words& words) {
 void AddTimeOptions(CLI::App& app, MockArgs& args, Words& words) {
   auto& time = args.server.engine.core.time;
   app.add_option("--speedup", time.speedup, "Everything takes so much less time")
+      ->check(AboveZero())
       ->capture_default_str();
   app.add_option("--decode-speedup", time.decode_speedup, "On top, for decode alone")
+      ->check(AboveZero())
       ->capture_default_str();
   app.add_option("--decode-model", words.decode,
                  "`linear` in batch and context, or the published `curve` without a batch term")
@@ -326,11 +328,9 @@ int Run(const std::vector<std::string>& argv) {
   AddEventOptions(app, args, words);
   if (const auto code = ParseWords(app, argv)) return *code;
   Interpret(words, args);
-  if (!words.capture.empty()) {
-    if (!(args.server.engine.core.time.speedup > 0)) {
-      return UsageError(kName, "--speedup must be above 0");
-    }
-    return ReplayCapture(CaptureArgs(args, words));
+  if (!words.capture.empty()) return ReplayCapture(CaptureArgs(args, words));
+  if (args.server.model.empty()) {
+    return UsageError(kName, "--model is empty; name the model as clients will, or leave it out");
   }
   if (const auto ports = CheckPorts(args); !ports) return UsageError(kName, ports.error().message);
   return Serve(args);

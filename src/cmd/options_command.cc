@@ -22,8 +22,9 @@ constexpr std::string_view kIntroduction =
     "Every option is a key of the YAML file that `--config` names, an environment variable and a "
     "flag. A flag counts over the environment, the environment over the file, the file over the "
     "default. Keys are nested: `server.port` is `port` in the map `server`. A list in an "
-    "environment variable is separated by commas; a switch is turned off by `--no-` before its "
-    "name. What is unknown or out of range ends the start with an error that says where it "
+    "environment variable is separated by commas; a switch `--NAME` is turned off by `--no-NAME` "
+    "(of two spellings, the last one's). What is unknown or out of range ends the start with an "
+    "error that says where it "
     "stands.\n";
 
 template <typename Config>

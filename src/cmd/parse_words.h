@@ -8,7 +8,8 @@
 
 namespace CLI {
 class App;
-}
+class Validator;
+}  // namespace CLI
 
 namespace kvr::cmd {
 
@@ -16,6 +17,9 @@ namespace kvr::cmd {
 // the command is done already: 0 after --help was printed, 2 after a usage error was. Nothing when
 // it should go on.
 std::optional<int> ParseWords(CLI::App& app, const std::vector<std::string>& words);
+
+// For Option::check: a number above 0.
+CLI::Validator AboveZero();
 
 // Prints "kvroute hash: MESSAGE" on stderr and returns 2. `message` says what is wrong and how to
 // mend it.

@@ -1,13 +1,17 @@
 #include "cmd/replay_command.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -22,6 +26,8 @@
 #include "cmd/parse_words.h"
 #include "cmd/replay_fleet.h"
 #include "net/http.h"
+#include "sched/policy.h"
+#include "sim/event_feed.h"
 #include "sim/replay_client.h"
 #include "sim/replay_report.h"
 #include "sim/replay_stats.h"
@@ -62,19 +68,19 @@ void AddOptions(CLI::App& app, ReplayArgs& args) {
   app.add_option("--speedup", args.speedup,
                  "Arrivals come so much faster; engines started here run so much faster too, and "
                  "all times are reported in their time")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   app.add_option(
          "--load", args.load,
          "Arrivals come so much denser than recorded, on top of the speed-up: the fleet has "
          "so much more to do")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   app.add_option("--input-scale", args.transform.input_scale, "Prompt lengths times so much")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   app.add_option("--output-scale", args.transform.output_scale, "Output lengths times so much")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   app.add_option("--seed", args.replay.seed, "Of the tokens made up for the trace")
       ->capture_default_str();
@@ -93,7 +99,7 @@ void AddOptions(CLI::App& app, ReplayArgs& args) {
       ->allow_extra_args(false);
   app.add_option("--time-scale", args.time_scale,
                  "With --arm: measured times are multiplied by this")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
 
   app.add_option("--policies", args.policies, "Policies to compare, in this order")
@@ -108,8 +114,10 @@ void AddOptions(CLI::App& app, ReplayArgs& args) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--num-blocks", args.fleet.device_blocks, "KV blocks a rank")
+      ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   app.add_option("--host-blocks", args.fleet.host_blocks, "Blocks of the CPU tier a rank")
+      ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
   app.add_option("--dialect", args.fleet.dialect, "Event dialect of the engines")
       ->capture_default_str();
@@ -153,17 +161,26 @@ std::vector<sim::RequestRecord> Send(const ReplayArgs& args, const std::string& 
                         [&bar](std::size_t done, std::size_t errors) { bar.Update(done, errors); });
 }
 
-Result<sim::ArmResult> RunRunningArm(const ReplayArgs& args, const std::string& word,
-                                     const sim::Trace& trace) {
+struct RunningArm {
+  std::string name;
+  net::Url url;
+};
+
+Result<RunningArm> ReadArm(const std::string& word) {
   const std::size_t equals = word.find('=');
   if (equals == std::string::npos || equals == 0) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("--arm `{}` is not NAME=URL, as in `kv=http://127.0.0.1:8080`", word));
   }
-  const std::string name = word.substr(0, equals);
-  KVR_TRY(const net::Url url, net::ParseUrl(word.substr(equals + 1)));
-  const auto records = Send(args, name, url, trace);
-  return sim::SummarizeArm(name, records, args.time_scale);
+  KVR_TRY(net::Url url, net::ParseUrl(word.substr(equals + 1)));
+  return RunningArm{word.substr(0, equals), std::move(url)};
+}
+
+Result<sim::ArmResult> RunRunningArm(const ReplayArgs& args, const std::string& word,
+                                     const sim::Trace& trace) {
+  KVR_TRY(const RunningArm arm, ReadArm(word));
+  const auto records = Send(args, arm.name, arm.url, trace);
+  return sim::SummarizeArm(arm.name, records, args.time_scale);
 }
 
 Result<sim::ArmResult> RunFleetArm(const ReplayArgs& args, const std::string& policy,
@@ -216,7 +233,6 @@ Result<sim::ReplayReport> RunArms(const ReplayArgs& args, const sim::Trace& trac
   }
   if (!args.arms.empty()) return report;
   for (const std::string_view policy : Split(args.policies, ',')) {
-    if (policy.empty()) continue;
     KVR_TRY(auto result, RunFleetArm(args, std::string(policy), trace));
     report.arms.push_back(std::move(result));
   }
@@ -252,6 +268,57 @@ Result<void> Show(const ReplayArgs& args, const sim::ReplayReport& report) {
   return {};
 }
 
+// What would only come out after the engines have worked for minutes.
+Result<void> CheckFolder(std::string_view option, const std::filesystem::path& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (!failed && access(folder.c_str(), W_OK | X_OK) == 0) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              fmt::format("{} `{}`: cannot write there: {}; name another folder", option,
+                          folder.string(), failed ? failed.message() : std::strerror(errno)));
+}
+
+Result<void> CheckFile(std::string_view option, const std::filesystem::path& file) {
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  std::error_code ignored;
+  std::string wrong;
+  if (std::filesystem::is_directory(file, ignored)) {
+    wrong = "is a folder";
+  } else if (!std::filesystem::is_directory(folder, ignored)) {
+    wrong = fmt::format("there is no folder `{}`", folder.string());
+  } else {
+    const bool exists = std::filesystem::exists(file, ignored);
+    if (access(exists ? file.c_str() : folder.c_str(), W_OK) != 0) wrong = std::strerror(errno);
+  }
+  if (wrong.empty()) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              fmt::format("{} `{}`: cannot write there: {}; name another file, or - for stdout",
+                          option, file.string(), wrong));
+}
+
+Result<void> CheckPolicies(const std::string& policies) {
+  for (const std::string_view policy : Split(policies, ',')) {
+    const auto& known = sched::kPolicyNames;
+    if (std::find(known.begin(), known.end(), policy) != known.end()) continue;
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("--policies: `{}` is no policy; give some of {}, separated by commas",
+                            policy, fmt::join(known, ", ")));
+  }
+  return {};
+}
+
+Result<void> Check(const ReplayArgs& args) {
+  for (const std::string& arm : args.arms)
+    KVR_TRY_VOID(ReadArm(arm));
+  KVR_TRY_VOID(CheckPolicies(args.policies));
+  if (const auto dialect = sim::FeedDialectByName(args.fleet.dialect); !dialect) {
+    return Fail(ErrorCode::kInvalidArgument, "--dialect: " + dialect.error().message);
+  }
+  if (!args.json.empty() && args.json != "-") KVR_TRY_VOID(CheckFile("--json", args.json));
+  if (!args.report.empty()) KVR_TRY_VOID(CheckFolder("--report", args.report));
+  return {};
+}
+
 Result<void> Replay(const ReplayArgs& args) {
   KVR_TRY(sim::Trace read, sim::ReadTrace(args.trace, args.trace_options));
   sim::TraceTransform transform = args.transform;
@@ -272,6 +339,7 @@ int Run(const std::vector<std::string>& words) {
     if (option->get_items_expected_max() == 1) option->take_last();
   }
   if (const auto code = ParseWords(app, words)) return *code;
+  if (const auto checked = Check(args); !checked) return UsageError(kName, checked.error().message);
   if (const auto replayed = Replay(args); !replayed) {
     fmt::print(stderr, "{}: {}\n", kName, replayed.error().message);
     return ExitCode(replayed.error().code);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/json_writer.h"
 #include "base/text.h"
 #include "net/event_endpoint.h"
 #include "net/http.h"
@@ -213,12 +214,69 @@ Result<WorkerConfig> ReadWorker(const Node& node) {
 Result<std::vector<WorkerConfig>> ReadWorkers(const Node* list) {
   std::vector<WorkerConfig> workers;
   if (list == nullptr || list->kind == Node::Kind::kNull) return workers;
-  if (list->kind != Node::Kind::kList) return config::FailAt(*list, "must be a list of workers");
+  if (list->kind != Node::Kind::kList)
+    return config::FailAt(*list, "must be a list: begin each worker with `- id:`");
   for (const Node& item : list->items) {
     KVR_TRY(WorkerConfig worker, ReadWorker(item));
     workers.push_back(std::move(worker));
   }
   return workers;
+}
+
+namespace {
+
+void WriteTexts(std::string_view key, const std::vector<std::string>& texts, JsonWriter& json) {
+  if (texts.empty()) return;
+  json.Key(key);
+  json.BeginArray();
+  for (const std::string& text : texts)
+    json.Value(std::string_view(text));
+  json.EndArray();
+}
+
+void WriteEvents(const WorkerConfig& worker, JsonWriter& json) {
+  std::vector<std::string> events;
+  std::vector<std::string> replay;
+  for (const auto& entry : worker.spec.events) {
+    events.push_back(entry.second.endpoint);
+    if (entry.second.replay_endpoint) replay.push_back(*entry.second.replay_endpoint);
+  }
+  WriteTexts("events", events, json);
+  WriteTexts("replay", replay, json);
+  if (worker.spec.events.empty()) return;
+  const fleet::EventSource& source = worker.spec.events.begin()->second;
+  if (!source.topic.empty()) json.Field("topic", std::string_view(source.topic));
+  json.Field("engine", fleet::kEngineKindNames[static_cast<std::size_t>(source.engine)]);
+  json.Field("media", source.lenient_media ? "lenient" : "strict");
+}
+
+}  // namespace
+
+std::string WorkersJson(const std::vector<WorkerConfig>& workers) {
+  std::string out;
+  JsonWriter json(out);
+  json.BeginArray();
+  for (const WorkerConfig& worker : workers) {
+    const fleet::WorkerSpec& spec = worker.spec;
+    json.BeginObject();
+    json.Field("id", Raw(spec.id));
+    json.Field("url", std::string_view(spec.url));
+    json.Field("model", std::string_view(spec.partition.model_name));
+    json.Field("block_size", spec.block_size);
+    json.Field("routing_group", std::string_view(spec.partition.routing_group));
+    json.Field("dp_size", spec.dp_ranks.size());
+    json.Field("dp_start", spec.dp_ranks.front());
+    WriteEvents(worker, json);
+    WriteTexts("adapters", worker.adapters, json);
+    if (spec.max_num_batched_tokens) {
+      json.Field("max_num_batched_tokens", *spec.max_num_batched_tokens);
+    }
+    if (spec.total_kv_blocks) json.Field("total_kv_blocks", *spec.total_kv_blocks);
+    json.Field("eagle", spec.is_eagle);
+    json.EndObject();
+  }
+  json.EndArray();
+  return out;
 }
 
 Result<WorkerConfig> ReadWorkerFlag(std::string_view text) {

@@ -27,7 +27,10 @@ Result<WorkerConfig> ReadWorker(const config::Node& node);
 // All entries of a list; a null node has none.
 Result<std::vector<WorkerConfig>> ReadWorkers(const config::Node* list);
 
-// The same from one line: "id=1,url=http://h:8000,model=m,block-size=16,events=tcp://h:5557".
+// What stands in a list of `workers:` that means the same, as JSON.
+std::string WorkersJson(const std::vector<WorkerConfig>& workers);
+
+// One worker from one line: "id=1,url=http://h:8000,model=m,block-size=16,events=tcp://h:5557".
 // Several values of one key are joined by '+'.
 Result<WorkerConfig> ReadWorkerFlag(std::string_view text);
 

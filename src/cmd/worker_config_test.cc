@@ -144,6 +144,32 @@ TEST(ReadWorkers, ErrorsSayWhere) {
   }
 }
 
+TEST(ReadWorkers, AMisspeltKeyIsNoMissingOne) {
+  for (const char* key : {"blocksize", "block-size"}) {
+    const auto workers = ReadYaml(
+        std::string("workers:\n  - {id: 1, url: 'http://h:1', model: m, ") + key + ": 16}");
+    ASSERT_FALSE(workers);
+    EXPECT_THAT(workers.error().message, HasSubstr("unknown key"));
+    EXPECT_THAT(workers.error().message, HasSubstr("did you mean `block_size`?"));
+  }
+}
+
+TEST(WorkersJson, IsReadAsTheSameWorkers) {
+  const auto workers = ReadYaml(
+      "workers:\n"
+      "  - {id: 1, url: 'http://h:1', model: m, block_size: 16, dp_size: 2, events: 'tcp://h:1',"
+      " replay: 'tcp://h:5', topic: kv, media: lenient, adapters: [a], total_kv_blocks: 9}\n"
+      "  - {id: 2, url: 'http://h:2', model: m, block_size: 16}\n");
+  ASSERT_TRUE(workers) << workers.error().message;
+  const auto again = ReadYaml("workers: " + WorkersJson(*workers));
+  ASSERT_TRUE(again) << again.error().message;
+  ASSERT_EQ(again->size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ((*again)[i].spec, (*workers)[i].spec);
+    EXPECT_EQ((*again)[i].adapters, (*workers)[i].adapters);
+  }
+}
+
 TEST(ReadWorkerFlag, OneLine) {
   const auto worker = ReadWorkerFlag(
       "id=3,url=http://h:8000,model=m,block-size=16,dp-size=2,events=tcp://h:1+tcp://h:5,"

@@ -133,7 +133,10 @@ const Node* Fields::Ask(std::string_view key, bool required) {
   asked_.push_back(key);
   if (!result_) return nullptr;
   const Node* found = node_.Find(key);
-  if (found == nullptr && required) result_ = FailAt(node_, fmt::format("lacks the key `{}`", key));
+  if (found == nullptr && required) {
+    result_ = FailAt(node_, fmt::format("lacks the key `{}`", key));
+    lacks_key_ = true;
+  }
   return found;
 }
 
@@ -142,7 +145,7 @@ void Fields::Keep(Result<void> result) {
 }
 
 Result<void> Fields::Done() {
-  if (!result_) return result_;
+  if (!result_ && !lacks_key_) return result_;
   for (const Field& field : node_.fields) {
     if (std::find(asked_.begin(), asked_.end(), field.key) != asked_.end()) continue;
     const std::vector<std::string> known(asked_.begin(), asked_.end());
@@ -150,7 +153,7 @@ Result<void> Fields::Done() {
                 fmt::format("{}: unknown key `{}`; {}", field.where, field.value.path,
                             Suggest(field.key, known)));
   }
-  return {};
+  return result_;
 }
 
 Result<void> Fields::Read(const Node& node, bool& out) {

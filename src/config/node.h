@@ -113,6 +113,7 @@ class Fields {
 
   const Node& node_;
   std::vector<std::string_view> asked_;
+  bool lacks_key_ = false;  // so says result_; it may stand there, misspelt
   Result<void> result_;
 };
 

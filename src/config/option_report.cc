@@ -26,18 +26,17 @@ std::string OptionTable::Markdown() const {
       "| key | flag | environment | values | default | meaning |\n"
       "|---|---|---|---|---|---|\n";
   for (const auto& option : options_) {
-    std::string values = option->type_;
-    if (!option->unit_.empty()) values += ", in " + option->unit_;
     out += fmt::format("| `{}` | `{}` | `{}` | {} | `{}` | {} |\n", option->path_,
-                       Cell(option->flag_), option->environment_, Cell(values),
+                       Cell(option->flag_), option->environment_, Cell(option->Values()),
                        Cell(option->default_), Cell(option->help_));
   }
   for (const auto& subtree : subtrees_)
-    out += fmt::format("| `{}` | | | list or map | | {} |\n", subtree.key, Cell(subtree.help));
+    out += fmt::format("| `{}` | | | {} | | {} |\n", subtree.key, Cell(subtree.type),
+                       Cell(subtree.help));
   return out;
 }
 
-std::string OptionTable::EffectiveJson() const {
+std::string OptionTable::EffectiveJson(const SubtreeJson& subtrees) const {
   std::string out;
   JsonWriter json(out);
   const auto write = [&](const auto& self, std::string_view prefix) -> void {
@@ -55,7 +54,11 @@ std::string OptionTable::EffectiveJson() const {
     json.EndObject();
   };
   write(write, "");
-  return out;
+  if (subtrees.empty()) return out;
+  out.pop_back();
+  for (const auto& [key, value] : subtrees)
+    out += fmt::format("{}\"{}\":{}", out.size() > 1 ? "," : "", key, value);
+  return out + '}';
 }
 
 }  // namespace kvr::config

@@ -129,6 +129,15 @@ Option& Option::Was(std::string path) {
   return *this;
 }
 
+std::string Option::Values() const {
+  return unit_.empty() ? type_ : fmt::format("{}, in {}", type_, unit_);
+}
+
+std::string Option::HelpText() const {
+  if (is_bool_) return fmt::format("{} [default: {}]", help_, default_);
+  return fmt::format("{} [{}; default: {}]", help_, Values(), default_);
+}
+
 OptionTable::OptionTable() = default;
 OptionTable::~OptionTable() = default;
 
@@ -226,8 +235,8 @@ Option& OptionTable::Bind(std::string section, std::string key, Millis* field, s
       .Unit("ms");
 }
 
-void OptionTable::AddSubtree(std::string key, std::string help) {
-  subtrees_.push_back({std::move(key), std::move(help)});
+void OptionTable::AddSubtree(std::string key, std::string type, std::string help) {
+  subtrees_.push_back({std::move(key), std::move(type), std::move(help)});
 }
 
 const Node* OptionTable::Subtree(std::string_view key) const {
@@ -238,9 +247,7 @@ void OptionTable::AddFlags(CLI::App& app) {
   CheckUnique();
   for (const auto& option : options_) {
     const std::string group = option->section_.empty() ? "Options" : option->section_;
-    const std::string help = option->unit_.empty()
-                                 ? option->help_
-                                 : fmt::format("{} [{}]", option->help_, option->unit_);
+    const std::string help = option->HelpText();
     auto* values = &option->flag_values_;
     if (option->is_bool_) {
       const std::string name = LongFlag(option->flag_);
@@ -248,7 +255,7 @@ void OptionTable::AddFlags(CLI::App& app) {
           ->group(group);
       continue;
     }
-    auto* flag = app.add_option(option->flag_, *values, help)->group(group);
+    auto* flag = app.add_option(option->flag_, *values, help)->group(group)->type_name("");
     flag->allow_extra_args(false);
     if (!option->is_list_) flag->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
   }

@@ -36,6 +36,10 @@ class Option {
  private:
   friend class OptionTable;
 
+  // "1 to 65535, in ms", and what --help says.
+  [[nodiscard]] std::string Values() const;
+  [[nodiscard]] std::string HelpText() const;
+
   std::string section_;  // "server", "sched.queue" or "" for the top level
   std::string key_;
   std::string path_;         // "server.port"
@@ -83,8 +87,9 @@ class OptionTable {
                                           std::string help,
                                           std::vector<std::pair<std::string_view, E>> names);
 
-  // A top-level key whose value the caller reads himself, such as a list of workers.
-  void AddSubtree(std::string key, std::string help);
+  // A top-level key whose value the caller reads himself, such as a list of workers. `type` is for
+  // people.
+  void AddSubtree(std::string key, std::string type, std::string help);
   // What the file has there, or nullptr. Valid until the next LoadFile() or LoadYaml().
   [[nodiscard]] const Node* Subtree(std::string_view key) const;
 
@@ -105,12 +110,15 @@ class OptionTable {
 
   // All options as a Markdown table, one section after the other.
   [[nodiscard]] std::string Markdown() const;
-  // The values in force as one line of JSON, nested as in the file, without the subtrees.
-  [[nodiscard]] std::string EffectiveJson() const;
+  // The values in force as one line of JSON, nested as in the file, with those of the subtrees,
+  // which the caller gives as keys and JSON.
+  using SubtreeJson = std::vector<std::pair<std::string, std::string>>;
+  [[nodiscard]] std::string EffectiveJson(const SubtreeJson& subtrees = {}) const;
 
  private:
   struct SubtreeSlot {
     std::string key;
+    std::string type;
     std::string help;
   };
 

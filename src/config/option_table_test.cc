@@ -58,7 +58,7 @@ struct Bound {
                Millis{60000});
     table.Bind("", "models", &options.models, "Models to serve");
     table.Bind("", "log_level", &options.log_level, "Least level that is logged");
-    table.AddSubtree("workers", "Workers known at start");
+    table.AddSubtree("workers", "list of maps", "Workers known at start");
     table.AddFlags(app);
   }
 
@@ -295,7 +295,7 @@ TEST(OptionTable, MarkdownHasARowPerOption) {
         "serve |\n",
         "| `sched.policy` | `--sched-policy` | `KVR_SCHED_POLICY` | cost, round_robin | `\"cost\"` "
         "| How a rank is picked |\n",
-        "| `workers` | | | list or map | | Workers known at start |\n"}) {
+        "| `workers` | | | list of maps | | Workers known at start |\n"}) {
     EXPECT_THAT(page, HasSubstr(row));
   }
 }
@@ -305,6 +305,13 @@ TEST(OptionTable, HelpShowsFlagsBySection) {
   const std::string help = bound.app.help();
   EXPECT_THAT(help, HasSubstr("--sched-queue-max"));
   EXPECT_THAT(help, HasSubstr("TCP port; 0 picks a free one"));
+  EXPECT_THAT(help, HasSubstr("1 to 65535; default: 8080]"));
+}
+
+TEST(OptionTable, EffectiveJsonTakesTheSubtrees) {
+  Bound bound;
+  const std::string json = bound.table.EffectiveJson({{"workers", "[1]"}});
+  EXPECT_TRUE(json.ends_with(",\"workers\":[1]}")) << json;
 }
 
 TEST(OptionTableDeathTest, TwoOptionsOfOneNameAreABug) {

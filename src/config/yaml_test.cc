@@ -239,6 +239,9 @@ TEST(Fields, ReportsTheFirstErrorWithItsPlace) {
             "a.yaml:3: workers[0].ranks must be a whole number of 1 to 1024, got `0`");
   EXPECT_EQ(error_of("- url: a\n  rank: 2\n"),
             "a.yaml:3: unknown key `workers[0].rank`; did you mean `ranks`?");
+  EXPECT_EQ(error_of("- ur1: a\n  ranks: 2\n"),
+            "a.yaml:2: unknown key `workers[0].ur1`; did you mean `url`?")
+      << "a required key that is misspelt is no absent one";
   EXPECT_EQ(error_of("- a\n"), "a.yaml:2: workers[0] must be a map of keys and values, got `a`");
   EXPECT_EQ(error_of("-\n"),
             "a.yaml:2: workers[0] has no value; give one, or remove the key to get the default");

@@ -59,7 +59,8 @@ std::string CheckAddress(std::string_view endpoint, bool connecting) {
   if (endpoint.size() > kBytesMax) return fmt::format("longer than {} bytes", kBytesMax);
   if (endpoint.find('\0') != std::string_view::npos) return "holds a NUL byte";
   const std::size_t separator = endpoint.find("://");
-  if (separator == std::string_view::npos || separator == 0) return "missing scheme";
+  if (separator == std::string_view::npos || separator == 0)
+    return "missing scheme; write tcp://HOST:PORT";
   const std::string_view scheme = endpoint.substr(0, separator);
   const std::string_view address = endpoint.substr(separator + 3);
   if (address.empty()) return "missing address";

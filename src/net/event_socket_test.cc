@@ -287,7 +287,9 @@ TEST(EventSocket, ABadEndpointIsRefused) {
     EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument) << endpoint;
     EXPECT_EQ(refused.error().message.find("invalid ZMQ endpoint `" + endpoint), 0u);
   }
-  EXPECT_EQ(poller->Dealer("x").error().message, "invalid ZMQ endpoint `x`: missing scheme");
+  EXPECT_EQ(poller->Dealer("x").error().message,
+            "invalid ZMQ endpoint `x`: missing scheme; "
+            "write tcp://HOST:PORT");
 }
 
 TEST(EventPublisher, ATakenAddressIsNamedInTheError) {

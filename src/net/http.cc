@@ -139,7 +139,7 @@ Result<Url> ParseUrl(std::string_view text) {
   };
   constexpr std::string_view kScheme = "http://";
   if (text.size() < kScheme.size() || !EqualsIgnoreCase(text.substr(0, kScheme.size()), kScheme))
-    return fail("it must start with http://");
+    return fail("it must start with http://, as http://HOST:PORT");
   if (!IsUrlText(text)) return fail("it holds a space or a control character");
   std::string_view rest = text.substr(kScheme.size());
   if (rest.find_first_of("?#@") != std::string_view::npos)

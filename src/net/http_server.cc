@@ -35,6 +35,14 @@ bool OutOfResources(const boost::system::error_code& error) {
          error == boost::system::errc::too_many_files_open_in_system;
 }
 
+std::string_view HowToListen(const boost::system::error_code& error) {
+  if (error == asio::error::address_in_use) {
+    return "end who holds the port or choose another one, 0 for a free one";
+  }
+  if (error == asio::error::access_denied) return "choose a port above 1023";
+  return "give a numeric address of this machine, as 127.0.0.1, or 0.0.0.0 for all";
+}
+
 }  // namespace
 
 // Shared by the server and its tasks, so that a task never outlives what it uses.
@@ -132,8 +140,8 @@ Result<void> HttpServer::Impl::Bind() {
   if (!error) made->listen(asio::socket_base::max_listen_connections, error);
   if (!error) port = made->local_endpoint(error).port();
   if (error) {
-    return Fail(ErrorCode::kIo, fmt::format("cannot listen on {}:{}: {}", options.address,
-                                            options.port, error.message()));
+    return Fail(ErrorCode::kIo, fmt::format("cannot listen on {}:{}: {}; {}", options.address,
+                                            options.port, error.message(), HowToListen(error)));
   }
   acceptor = std::move(made);
   return {};

@@ -360,8 +360,15 @@ Result<Trace> ReadTrace(const std::string& path, const TraceOptions& options) {
   if (!file || text.fail()) {
     return Fail(ErrorCode::kIo, fmt::format("cannot read the trace {}", path));
   }
-  KVR_TRY(Trace trace, ParseTrace(text.view(), options));
-  if (trace.requests.empty()) return Fail(ErrorCode::kCorrupt, fmt::format("{} is empty", path));
+  auto trace = ParseTrace(text.view(), options);
+  if (!trace) {
+    return Fail(trace.error().code, fmt::format("{}: {}", path, trace.error().message));
+  }
+  if (trace->requests.empty()) {
+    return Fail(ErrorCode::kCorrupt, fmt::format("{} holds no request; a trace has one a line, as "
+                                                 "data/README.md shows",
+                                                 path));
+  }
   return trace;
 }
 

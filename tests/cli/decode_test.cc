@@ -56,6 +56,14 @@ TEST(DecodeCommand, GarbageIsAnsweredLineByLine) {
   EXPECT_TRUE(done.out.ends_with("{" + std::string(kGoldenRest)));
 }
 
+TEST(DecodeCommand, NothingButGarbageFails) {
+  const auto done = RunKvroute({"decode"}, "zz\nc1\n");
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_EQ(std::count(done.out.begin(), done.out.end(), '\n'), 2);
+  EXPECT_NE(done.err.find("none of the 2 lines"), std::string::npos) << done.err;
+  EXPECT_EQ(RunKvroute({"decode"}, "").exit_code, 0);
+}
+
 TEST(DecodeCommand, DroppedEventsAreListedAndNamed) {
   // [1.5, [["BlockRemoved",[11]], ["BlockRemoved",[11],"FS"], ["AllBlocksCleared"], ["New"]], nil]
   const auto done = RunKvroute(

@@ -34,5 +34,16 @@ TEST(Kvroute, NoCommandIsAUsageErrorOfOneLine) {
   EXPECT_EQ(done.err, "kvroute: no command given; `kvroute --help` lists them\n");
 }
 
+TEST(Kvroute, AMisspeltFlagIsNamedBeforeWhatIsMissing) {
+  const auto done = RunKvroute({"replay", "--polices", "kv"});  // and no TRACE
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_NE(done.err.find("unknown option `--polices`; did you mean `--policies`?"),
+            std::string::npos)
+      << done.err;
+  // A word behind an option that takes one is its value.
+  const auto value = RunKvroute({"hash", "--salt", "--polices", "--block-size", "1", "1"});
+  EXPECT_EQ(value.exit_code, 0) << value.err;
+}
+
 }  // namespace
 }  // namespace kvr::support

@@ -53,6 +53,13 @@ TEST(KvrouteMock, UsageErrorsSayWhatToChange) {
   const auto dialect = RunKvroute({"mock", "--dialect", "vllm-7"});
   EXPECT_EQ(dialect.exit_code, 2);
   EXPECT_THAT(dialect.err, HasSubstr("vllm-0.24, vllm-0.26"));
+  for (const char* word : {"--speedup=0", "--speedup=-1", "--decode-speedup=0", "--speedup=nan"}) {
+    const auto speed = RunKvroute({"mock", word});
+    EXPECT_EQ(speed.exit_code, 2) << word;
+    EXPECT_THAT(speed.err, HasSubstr("must be a number above 0")) << word;
+    EXPECT_LT(speed.err.size(), 200u) << speed.err;
+  }
+  EXPECT_EQ(RunKvroute({"mock", "--model", ""}).exit_code, 2);
   const auto block_size = RunKvroute({"mock", "--block-size", "0"});
   EXPECT_EQ(block_size.exit_code, 2);
   EXPECT_THAT(block_size.err, HasSubstr("--block-size"));

@@ -80,10 +80,19 @@ class UsageTest(unittest.TestCase):
                        "-", "--no-progress")
         self.assertEqual(json.loads(done.stdout)["arms"][0]["requests"], 2)
 
-    def test_an_unknown_policy(self):
-        done = kvroute("replay", TRACE, "--limit", "1", "--policies", "best")
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("best", done.stderr)
+    def test_what_cannot_work_is_said_before_anything_starts(self):
+        self.check([TRACE, "--policies", "kv,best"], 2, "`best` is no policy; give some of kv,")
+        self.check([TRACE, "--policies", ""], 2, "is no policy")
+        self.check([TRACE, "--dialect", "vllm-7"], 2, "--dialect: no event dialect `vllm-7`")
+        self.check([TRACE, "--num-blocks", "0"], 2, "--num-blocks")
+        self.check([TRACE, "--speedup", "0"], 2, "must be a number above 0")
+        self.check([TRACE, "--json", "/no/such/folder/x.json"], 2, "there is no folder `/no/such/folder`")
+        self.check([TRACE, "--json", str(ROOT)], 2, "is a folder")
+        self.check([TRACE, "--report", str(ROOT / TRACE)], 2, "--report")
+
+    def test_bad_traces_are_named(self):
+        self.check(["/dev/null"], 1, "/dev/null holds no request")
+        self.check(["README.md"], 1, "README.md: ")
 
     def test_a_router_that_does_not_answer_is_reported_and_fails(self):
         done = kvroute("replay", TRACE, "--limit", "3", "--arm", "gone=http://127.0.0.1:1", "--json", "-",

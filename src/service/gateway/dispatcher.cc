@@ -18,10 +18,10 @@ bool IsWorthAnother(int status) {
 }
 
 // What a request that no rank could be chosen for is told.
-DispatchFailure FromRouting(const Error& error, std::string_view model) {
+DispatchFailure FromRouting(const Error& error, const routing::RouteRequest& route) {
   DispatchFailure failure{openai::FromError(error), Outcome::kRefused};
   if (error.code == ErrorCode::kNotFound) {
-    failure.error = UnknownModel(model);
+    failure.error = UnknownModel(route.model_name, route.routing_group);
   } else if (error.code == ErrorCode::kOverloaded) {
     failure.outcome = Outcome::kShed;
   } else if (failure.error.status >= 500) {
@@ -47,10 +47,12 @@ DispatchFailure FromEngine(const Error& error) {
 
 }  // namespace
 
-openai::ApiError UnknownModel(std::string_view model) {
+openai::ApiError UnknownModel(std::string_view model, std::string_view routing_group) {
   return {
       404, "invalid_request_error", "model_not_found",
-      fmt::format("no worker serves the model `{}`; GET /v1/models lists what is served", model),
+      fmt::format("no worker serves the model `{}` in the routing group `{}`; GET /workers lists "
+                  "the models and groups that are served",
+                  model, routing_group),
       "model"};
 }
 
@@ -69,7 +71,7 @@ net::Task<Result<Dispatched, DispatchFailure>> Dispatcher::Send(routing::RouteRe
     record.EndStage(Stage::kRoute);
     if (!decision) {
       if (refused || failed) break;
-      co_return tl::unexpected<DispatchFailure>(FromRouting(decision.error(), route.model_name));
+      co_return tl::unexpected<DispatchFailure>(FromRouting(decision.error(), route));
     }
     if (why) record.Retry(*why);
     const Rank rank = decision->rank;

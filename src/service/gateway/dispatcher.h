@@ -34,8 +34,8 @@ struct DispatchFailure {
   std::optional<Outcome> outcome;  // none: the request was cancelled
 };
 
-// The 404 for a model that nobody serves.
-openai::ApiError UnknownModel(std::string_view model);
+// The 404 for a model that nobody serves in a routing group.
+openai::ApiError UnknownModel(std::string_view model, std::string_view routing_group);
 
 // A failure that is not the engine's doing: the client left, or the server stops.
 inline bool IsCancel(const Error& error) {

@@ -215,7 +215,8 @@ Result<Gateway::Wanted, ApiError> Gateway::Read(openai::Api api,
     wanted.partition.routing_group = *group;
   }
   if (parts_.catalog.snapshot()->In(wanted.partition).empty()) {
-    return tl::unexpected<ApiError>(UnknownModel(wanted.request.model));
+    return tl::unexpected<ApiError>(
+        UnknownModel(wanted.request.model, wanted.partition.routing_group));
   }
   return wanted;
 }

@@ -197,6 +197,8 @@ TEST(Gateway, RefusesWithOpenAiErrors) {
       EXPECT_THAT(answer.body, HasSubstr(std::string("\"code\":\"") + row.code + "\"")) << row.name;
     }
   }
+  EXPECT_THAT(gateway.Send(kCompletions, kIds, "x-kvroute-routing-group: blue\r\n").body,
+              HasSubstr("the routing group `blue`"));
   EXPECT_EQ(engine.received(), 0u);
   EXPECT_TRUE(gateway.IsIdle());
   EXPECT_EQ(gateway.Series(Requests("chat", "refused")), 3);
@@ -838,7 +840,7 @@ TEST(Gateway, TellsAboutItsFleet) {
   gateway.AddWorker(1, engine.url(), 2);
   EXPECT_THAT(get("/ready").body, HasSubstr("no rank is exact"));
   gateway.Hold({WorkerId{1}, 0}, {1, 2, 3, 4});
-  EXPECT_EQ(get("/ready").status, 200);
+  EXPECT_TRUE(Eventually([&] { return get("/ready").status == 200; }));
   const Answer workers = get("/workers");
   EXPECT_THAT(workers.body,
               HasSubstr(R"("dp_rank":0,"state":"exact","reason":"none","detail":"")"));
