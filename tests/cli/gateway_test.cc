@@ -93,6 +93,41 @@ TEST(KvrouteGateway, RoutesByWhatTheEnginesPublish) {
   EXPECT_EQ(gateway.Wait().exit_code, 0) << gateway.err();
 }
 
+std::string Get(std::uint16_t port, const std::string& path) {
+  RawClient client(port);
+  EXPECT_TRUE(client.Send("GET " + path + " HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n"));
+  return client.ReadToEnd();
+}
+
+TEST(KvrouteGateway, SeesWithoutARequestThatAnEngineIsGone) {
+  Process mock({"mock", "--model", "m", "--block-size", "4", "--json-ready"});
+  Process gateway(GatewayWords(WorkerFlags(mock, "4")));
+  const std::uint16_t port = PortOf(gateway.WaitForListener("gateway"));
+  const auto is_ready = [port] { return Get(port, "/ready").starts_with("HTTP/1.1 200"); };
+  EXPECT_TRUE(Eventually(is_ready));
+  EXPECT_TRUE(gateway.WaitForErr("worker 1 rank 0: blind (connecting) -> exact")) << gateway.err();
+  mock.Signal(SIGKILL);
+  mock.Wait();
+  EXPECT_TRUE(gateway.WaitForErr("worker 1 cannot be reached")) << gateway.err();
+  EXPECT_TRUE(gateway.WaitForErr("worker 1 rank 0: exact -> blind (disconnected), lost streams: 1"))
+      << gateway.err();
+  EXPECT_FALSE(is_ready());
+  EXPECT_THAT(Get(port, "/workers"), HasSubstr("\"down\":true"));
+  EXPECT_THAT(Get(port, "/metrics"), HasSubstr("kvr_gateway_engines_down 1\n"));
+}
+
+TEST(KvrouteGateway, SaysThatNoEngineCanBeReached) {
+  Process gateway(
+      {"gateway", "--port", "0", "--worker",
+       "id=1,url=http://127.0.0.1:1,model=m,block-size=16,events=tcp://nowhere.invalid:1"});
+  const std::uint16_t port = PortOf(gateway.WaitForListener("gateway"));
+  EXPECT_TRUE(gateway.WaitForErr("worker 1 cannot be reached")) << gateway.err();
+  const std::string ready = Get(port, "/ready");
+  EXPECT_THAT(ready, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(ready, HasSubstr("no engine could be reached when it was last tried"));
+  EXPECT_THAT(Get(port, "/workers"), HasSubstr("no connection to the event endpoint yet"));
+}
+
 TEST(KvrouteGateway, DrainsOnTheFirstSignalAndEndsOnTheSecond) {
   Process mock({"mock", "--model", "m", "--block-size", "4", "--json-ready"});
   const auto words = GatewayWords(WorkerFlags(mock, "4"));
@@ -141,6 +176,7 @@ TEST(KvrouteGateway, UsageErrorsAreOneLineAndSayWhere) {
       {{"gateway", "--worker", good, "--worker", "id=2,url=http://h:1,model=m,block-size=32"},
        "worker 2: block size 32"},
       {{"indexer", "--workers", "oops", "--block-size", "4"}, "oops"},
+      {{"gateway", "--polcy", "kv"}, "did you mean `--policy`?"},
   };
   for (const Row& row : rows) {
     const auto done = RunKvroute(row.words);

@@ -142,6 +142,13 @@ std::string Process::WaitForLine(std::string_view prefix) {
   }
 }
 
+bool Process::WaitForErr(std::string_view text) {
+  while (output_.err.find(text) == std::string::npos) {
+    if (!Pump()) return false;
+  }
+  return true;
+}
+
 std::string Process::WaitForListener(std::string_view what) {
   const std::string prefix = "listening " + std::string(what) + " ";
   const std::string line = WaitForLine(prefix);

@@ -46,6 +46,9 @@ class Process {
   // ADDRESS:PORT of the line `listening WHAT ADDRESS:PORT`, empty as above.
   std::string WaitForListener(std::string_view what);
 
+  // Whether standard error holds `text`, waited for as above.
+  bool WaitForErr(std::string_view text);
+
   void Signal(int signal_number) const;
 
   // Reads to the end and returns everything it printed.
