@@ -356,8 +356,9 @@ Result<Trace> ParseTrace(std::string_view text, const TraceOptions& options) {
 Result<Trace> ReadTrace(const std::string& path, const TraceOptions& options) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || text.fail()) {
+  // Of an empty file nothing could be inserted, which would look like a failure.
+  if (file && file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
+  if (!file.is_open() || file.bad() || text.fail()) {
     return Fail(ErrorCode::kIo, fmt::format("cannot read the trace {}", path));
   }
   auto trace = ParseTrace(text.view(), options);

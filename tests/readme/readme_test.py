@@ -57,6 +57,8 @@ def register(base):
 
 
 class MetricsPagesTest(unittest.TestCase):
+    maxDiff = None
+
     def listed(self, page):
         return dict(re.findall(r"^\| `(kvr_\w+)` \| \w+ \| .*? \| (.*) \|$", (ROOT / page).read_text(), re.M))
 

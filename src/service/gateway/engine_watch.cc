@@ -22,7 +22,10 @@ void EngineWatch::Failed(WorkerId worker) {
   const Nanos now = clock_.Now();
   {
     const Lock lock(mutex_);
-    Engine& engine = engines_[worker];
+    FollowCatalog();
+    const auto found = engines_.find(worker);
+    if (found == engines_.end()) return;
+    Engine& engine = found->second;
     // Requests that were under way together.
     if (engine.state == State::kDown && engine.probe_at > now) return;
     if (!SetDown(engine, now)) return;

@@ -124,6 +124,7 @@ TEST_F(EngineWatchTest, WorkersThatLeaveAreForgotten) {
   EXPECT_EQ(watch_.Claim(), WorkerId{2});
   EXPECT_EQ(watch_.down(), 0u);
   watch_.Settle(kWorker, Probed::kFailed);
+  watch_.Failed(kWorker);
   EXPECT_EQ(watch_.down(), 0u);
 }
 
