@@ -232,7 +232,7 @@ GatewayUnderTest::GatewayUnderTest(const GatewaySetup& setup)
   options.name = "gateway";
   server_ = std::make_unique<net::HttpServer>(runtime_, registry_, options);
   gateway_->AddRoutes(*server_);
-  gateway_->WatchFleet(runtime_);
+  if (setup.watches) gateway_->WatchFleet(runtime_);
   KVR_CHECK(server_->Start().has_value());
 }
 

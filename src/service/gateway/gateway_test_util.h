@@ -105,6 +105,7 @@ struct GatewaySetup {
   net::HttpServer::Options server = {};
   std::size_t io_threads = 2;
   std::uint32_t block_size = 4;  // of the workers
+  bool watches = true;           // engines are asked how they are, not only met by requests
 };
 
 // Everything between the client's socket and the engines.
