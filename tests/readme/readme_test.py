@@ -64,7 +64,10 @@ class MetricsPagesTest(unittest.TestCase):
 
     def test_the_gateways(self):
         worker = "id=1,url=http://127.0.0.1:1,model=m,block-size=16,events=tcp://127.0.0.1:1"
-        self.assertEqual(metrics_of(["gateway", "--worker", worker]), self.listed("docs/gateway.md"))
+        listed = self.listed("docs/gateway.md")
+        guessing = {name for name in listed if name.startswith("kvr_routing_guess")}  # only when asked for
+        sent = metrics_of(["gateway", "--worker", worker])
+        self.assertEqual({**sent, **{name: listed[name] for name in guessing}}, listed)
 
     def test_the_indexers(self):
         with tempfile.TemporaryDirectory() as folder:
