@@ -202,7 +202,7 @@ TEST(Gateway, RefusesWithOpenAiErrors) {
   EXPECT_EQ(engine.received(), 0u);
   EXPECT_TRUE(gateway.IsIdle());
   EXPECT_EQ(gateway.Series(Requests("chat", "refused")), 3);
-  EXPECT_EQ(gateway.Series(Requests("completions", "refused")), 9);
+  EXPECT_EQ(gateway.Series(Requests("completions", "refused")), 10);
 }
 
 std::string ServerRejected(std::string_view reason) {
