@@ -12,6 +12,7 @@
 #include <CLI/Formatter.hpp>
 
 #include "base/log.h"
+#include "cmd/descriptor_limit.h"
 #include "cmd/gateway_config.h"
 #include "cmd/parse_words.h"
 #include "cmd/server_main.h"
@@ -101,6 +102,18 @@ class Node {
   net::HttpServer server_;
 };
 
+// A connection a client and one to an engine for each request, the event streams, and the process's
+// own files.
+std::uint64_t DescriptorsNeeded(const GatewayConfig& config) {
+  constexpr std::uint64_t kOwn = 64;
+  constexpr std::uint64_t kPerRank = 6;  // two sockets, each with what its transport opens
+  std::uint64_t ranks = 0;
+  for (const WorkerConfig& worker : config.workers)
+    ranks += worker.spec.dp_ranks.size();
+  return config.server.http.connections_max + config.gateway.in_flight_max + kPerRank * ranks +
+         kOwn;
+}
+
 // The exit code when the command ends here; nothing when `config` is complete and `effective` says
 // what is in it.
 std::optional<int> ReadConfig(const std::vector<std::string>& words, GatewayConfig& config,
@@ -145,6 +158,9 @@ int Run(const std::vector<std::string>& words) {
   std::string effective;
   if (const auto code = ReadConfig(words, config, effective)) return *code;
   StopSignals signals;
+  if (const auto warning = RaiseDescriptorLimit(DescriptorsNeeded(config))) {
+    KVR_WARN("{}", *warning);
+  }
   Node node(config);
   if (const auto started = node.Start(); !started) {
     const Error& error = started.error();
@@ -163,6 +179,6 @@ int Run(const std::vector<std::string>& words) {
 }  // namespace
 
 const Command kGatewayCommand = {"gateway", "OpenAI-compatible proxy that routes by cache and load",
-                                 Run};
+                                 Run, true};
 
 }  // namespace kvr::cmd

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "cmd/descriptor_limit.h"
 #include "cmd/indexer_config.h"
 #include "cmd/parse_words.h"
 #include "cmd/server_main.h"
@@ -119,11 +120,18 @@ int Run(const std::vector<std::string>& words) {
   SetLogLevel(config.server.log_level);
   StopSignals signals(config.access_log.path.empty() ? StopSignals::Hangup::kEnds
                                                      : StopSignals::Hangup::kReported);
+  // Engines register later, and may be any number; half as many again are room for them.
+  constexpr std::uint64_t kOwn = 64;
+  const std::uint64_t connections = config.server.http.connections_max;
+  if (const auto warning = RaiseDescriptorLimit(connections + connections / 2 + kOwn)) {
+    KVR_WARN("{}", *warning);
+  }
   return Serve(config, table.EffectiveJson(), signals);
 }
 
 }  // namespace
 
-const Command kIndexerCommand = {"indexer", "index behind an HTTP API: register, query, dump", Run};
+const Command kIndexerCommand = {"indexer", "index behind an HTTP API: register, query, dump", Run,
+                                 true};
 
 }  // namespace kvr::cmd

@@ -15,6 +15,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "net/http_parser.h"
 #include "net/io_runtime_impl.h"
 #include "net/timed_socket.h"
@@ -29,6 +30,8 @@ using SysError = boost::system::error_code;
 
 constexpr std::size_t kHeadBytesMax = 64u << 10;
 constexpr std::size_t kBufferBytesMax = 64u << 10;
+// Interim answers (1xx) before the final one.
+constexpr std::size_t kInterimMax = 16;
 
 struct Connection {
   explicit Connection(tcp::socket s) : socket(std::move(s)) {}
@@ -106,6 +109,14 @@ class Pool : public std::enable_shared_from_this<Pool> {
   bool closed_ = false;
 };
 
+// A name server's answer does not tell that the question could not be asked.
+bool HasDescriptor(const asio::any_io_executor& executor) {
+  tcp::socket probe(executor);
+  SysError error;
+  probe.open(tcp::v4(), error);
+  return !OutOfResources(error);
+}
+
 // Looks `host` up. The system's resolver cannot be interrupted, so its answer goes to a shared
 // place, and a task that is cancelled or out of time leaves without it.
 Task<Result<std::vector<tcp::endpoint>>> Resolve(const Url& peer, TimePoint deadline) {
@@ -142,7 +153,9 @@ Task<Result<std::vector<tcp::endpoint>>> Resolve(const Url& peer, TimePoint dead
     co_return Fail(ErrorCode::kTimeout, fmt::format("looking up {} took too long", peer.host));
   }
   if (lookup->error) {
-    co_return Fail(ErrorCode::kUnavailable,
+    const bool ours =
+        OutOfResources(lookup->error) || !HasDescriptor(co_await asio::this_coro::executor);
+    co_return Fail(ours ? ErrorCode::kOverloaded : ErrorCode::kUnavailable,
                    fmt::format("cannot look up {}: {}", peer.host, lookup->error.message()));
   }
   co_return std::move(lookup->endpoints);
@@ -163,9 +176,15 @@ Task<Result<std::unique_ptr<Connection>>> Connect(const Url& peer, TimePoint dea
       co_return Fail(ErrorCode::kCancelled, "request cancelled");
     if (error == asio::error::timed_out) break;
   }
-  const ErrorCode code =
-      error == asio::error::timed_out ? ErrorCode::kTimeout : ErrorCode::kUnavailable;
+  ErrorCode code = ErrorCode::kUnavailable;
+  if (error == asio::error::timed_out) code = ErrorCode::kTimeout;
+  if (OutOfResources(error)) code = ErrorCode::kOverloaded;
   co_return Fail(code, fmt::format("cannot connect to {}: {}", peer.authority(), error.message()));
+}
+
+// 101 is none: it ends HTTP, and nobody asked for that.
+bool IsInterim(int status) {
+  return status / 100 == 1 && status != 101;
 }
 
 class Stream final : public HttpStream {
@@ -190,9 +209,12 @@ class Stream final : public HttpStream {
   const HttpHeaders& headers() const override { return parser_->headers(); }
   std::optional<std::uint64_t> content_length() const override { return length_; }
   Task<Result<std::string_view>> Read() override;
+  Task<void> ReadOut(Millis limit) override;
 
  private:
-  Task<Result<void>> Receive();
+  Task<Result<void>> Receive(TimePoint limit);
+  Task<Result<void>> ReceiveHead(TimePoint limit);
+  Result<void> CheckHead();
   Result<void> Parse();
   tl::unexpected<Error> Break(ErrorCode code, std::string message);
   tl::unexpected<Error> Break(SysError error);
@@ -203,7 +225,7 @@ class Stream final : public HttpStream {
   const std::string peer_;
   std::unique_ptr<Connection> connection_;  // null once the answer is complete or broke off
   const Millis read_timeout_;
-  const TimePoint deadline_;
+  TimePoint deadline_;
   const bool no_body_;
   std::optional<ResponseParser> parser_;
   std::optional<std::uint64_t> length_;
@@ -223,30 +245,55 @@ Task<Result<void>> Stream::Exchange(std::string_view head, std::string_view body
     co_return Break(error);
   // A peer that refuses early may have answered before it stopped reading, so look even after an
   // error.
-  while (true) {
-    if (!connection_->in.empty()) {
-      auto parsed = Parse();
-      if (!parsed) co_return parsed;
-    }
-    const bool complete = parser_->is_header_done();
-    if (complete && (status() / 100 != 1 || status() == 101)) break;
-    if (complete) {
-      parser_.emplace(kHeadBytesMax, no_body_);  // an interim answer, the real one follows
-    } else {
-      auto received = co_await Receive();
-      if (!received) co_return received;
-    }
-  }
+  auto received = co_await ReceiveHead(NextDeadline());
+  if (!received) co_return received;
+  auto valid = CheckHead();
+  if (!valid) co_return valid;
   length_ = no_body_ ? std::nullopt : parser_->declared_length();
   if (parser_->is_done()) Finish();
   co_return Result<void>();
 }
 
+// Until the final head is there; what comes before it gives the peer no more time.
+Task<Result<void>> Stream::ReceiveHead(TimePoint limit) {
+  std::size_t interim = 0;
+  while (true) {
+    if (!connection_->in.empty()) {
+      auto parsed = Parse();
+      if (!parsed) co_return parsed;
+    }
+    if (!parser_->is_header_done()) {
+      auto received = co_await Receive(limit);
+      if (!received) co_return received;
+      continue;
+    }
+    if (!IsInterim(status())) co_return Result<void>();
+    if (++interim > kInterimMax) {
+      co_return Break(ErrorCode::kUpstream,
+                      fmt::format("{} sent more than {} interim answers", peer_, kInterimMax));
+    }
+    parser_.emplace(kHeadBytesMax, no_body_);
+  }
+}
+
+// What no answer to a request of ours can be.
+Result<void> Stream::CheckHead() {
+  if (status() < 200 || status() > 599) {
+    return Break(ErrorCode::kUpstream,
+                 fmt::format("{} answered with the status {}", peer_, status()));
+  }
+  if (!HasKnownCoding(headers(), parser_->chunked())) {
+    return Break(ErrorCode::kUpstream,
+                 fmt::format("{} answered in a transfer coding that was not asked for", peer_));
+  }
+  return {};
+}
+
 // Waits for bytes; the end of the stream completes a body that has no other end.
-Task<Result<void>> Stream::Receive() {
+Task<Result<void>> Stream::Receive(TimePoint limit) {
   std::size_t bytes = 0;
   const SysError error =
-      co_await connection_->socket.ReadSome(connection_->in.Prepare(), NextDeadline(), bytes);
+      co_await connection_->socket.ReadSome(connection_->in.Prepare(), limit, bytes);
   if (!error) {
     any_byte_ = true;
     connection_->in.Commit(bytes);
@@ -303,11 +350,19 @@ Task<Result<std::string_view>> Stream::Read() {
     }
     if (parser_->is_done()) Finish();
     if (!piece_.empty() || connection_ == nullptr) break;
-    auto received = co_await Receive();
+    auto received = co_await Receive(NextDeadline());
     if (!received) co_return tl::make_unexpected(std::move(received).error());
     if (parser_->is_done()) Finish();
   }
   co_return std::string_view(piece_);
+}
+
+Task<void> Stream::ReadOut(Millis limit) {
+  deadline_ = std::min(deadline_, After(limit));
+  while (Clock::now() < deadline_) {
+    const auto piece = co_await Read();
+    if (!piece || piece->empty()) co_return;
+  }
 }
 
 // False for text that would end the line or the word it is in.
@@ -358,10 +413,20 @@ struct HttpClient::Impl {
                                                  TimePoint deadline);
   Task<Result<HttpResponse>> Fetch(const Url& peer, const HttpRequest& request, TimePoint deadline);
 
+  void WarnOutOfResources(const Error& error);
+
   IoRuntime& runtime;
   const Options options;
   std::vector<std::shared_ptr<Pool>> pools;  // by thread
+  LogLimiter resource_log{std::chrono::seconds(10)};
 };
+
+void HttpClient::Impl::WarnOutOfResources(const Error& error) {
+  std::uint64_t suppressed = 0;
+  if (!resource_log.Pass(Clock::now().time_since_epoch(), suppressed)) return;
+  KVR_WARN("{}; raise the limit of open files, or allow fewer connections ({} more like it)",
+           error.message, suppressed);
+}
 
 Task<Result<std::unique_ptr<HttpStream>>> HttpClient::Impl::Open(const Url& peer,
                                                                  const HttpRequest& request,
@@ -382,6 +447,7 @@ Task<Result<std::unique_ptr<HttpStream>>> HttpClient::Impl::Open(const Url& peer
         if (error.code == ErrorCode::kTimeout && limit < deadline) {
           error.code = ErrorCode::kUnavailable;
         }
+        if (error.code == ErrorCode::kOverloaded) WarnOutOfResources(error);
         co_return tl::unexpected<Error>(std::move(error));
       }
       connection = *std::move(made);

@@ -28,6 +28,9 @@ class HttpStream {
   // view is valid until the next call. kUpstream when the peer broke off, kTimeout when it was
   // silent for the read time-out.
   virtual Task<Result<std::string_view>> Read() = 0;
+  // Drops what is left, for at most `limit`: for a caller who has all it wants, so that a peer that
+  // ends its answer about now gives the connection back.
+  virtual Task<void> ReadOut(Millis limit) = 0;
 };
 
 // Tasks of any I/O thread of the runtime may use one client; each thread has its own pool.
@@ -36,7 +39,7 @@ class HttpClient {
  public:
   struct Options {
     Millis connect_timeout{2'000};
-    Millis read_timeout{600'000};  // longest silence while waiting for the head or a piece
+    Millis read_timeout{600'000};  // from the request to the whole head; then longest silence
     std::size_t response_bytes_max = 64u << 20;  // Fetch
     std::size_t idle_connections_max = 1'024;    // per thread and peer
     Millis idle_timeout{30'000};
@@ -51,8 +54,11 @@ class HttpClient {
   // Sends the request (Host, Content-Length and Connection are set here; request.target is appended
   // to peer.prefix) and waits for the head. The body of `request` is sent byte for byte. A pooled
   // connection that turns out dead before any byte of the answer is replaced once by a fresh one.
-  // kUnavailable: no connection, also none within connect_timeout: nothing was sent. kTimeout: the
-  // peer was silent for the read time-out. kUpstream: no HTTP answer.
+  // kUnavailable: no connection, also none within connect_timeout: nothing was sent. kOverloaded:
+  // none for want of descriptors, memory or ports of ours, which is logged and says nothing about
+  // the peer. kTimeout: no head within the read time-out. kUpstream: no HTTP answer, or one that
+  // cannot be passed on: too many interim answers, a status outside 200 to 599, a transfer coding
+  // other than chunked.
   Task<Result<std::unique_ptr<HttpStream>>> Open(const Url& peer, const HttpRequest& request);
 
   // Open and read to the end. kTooLarge beyond response_bytes_max.

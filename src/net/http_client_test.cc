@@ -1,14 +1,17 @@
 #include "net/http_client.h"
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/log.h"
 #include "net/http_server.h"
 #include "net/net_test_util.h"
 
@@ -17,6 +20,7 @@ namespace {
 
 using testing::Eventually;
 using ::testing::HasSubstr;
+using testing::NoDescriptors;
 using testing::RawClient;
 using testing::RawServer;
 using testing::RunOn;
@@ -42,6 +46,13 @@ HttpRequest Post(std::string target, std::string body) {
   request.target = std::move(target);
   request.body = std::move(body);
   return request;
+}
+
+std::string Repeat(int times, std::string_view text) {
+  std::string all;
+  for (int i = 0; i < times; ++i)
+    all += text;
+  return all;
 }
 
 class HttpClientTest : public ::testing::Test {
@@ -130,6 +141,11 @@ TEST_F(HttpClientTest, ReadsEveryFraming) {
        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
        200, "ok"},
+      {"interims at their limit", "GET",
+       Repeat(16, "HTTP/1.1 102 Processing\r\n\r\n") +
+           "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+       200, "ok"},
+      {"last status", "GET", "HTTP/1.1 599 Odd\r\nContent-Length: 0\r\n\r\n", 599, ""},
       {"error status", "GET", "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy", 503, "busy"},
   };
   for (const Case& c : cases) {
@@ -168,6 +184,16 @@ TEST_F(HttpClientTest, TellsABrokenAnswerFromACompleteOne) {
       {"220 smtp ready\r\n\r\n", "no valid HTTP"},
       {"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "no valid HTTP"},
       {"HTTP/1.1 200 OK\r\nX: " + std::string(70'000, 'a') + "\r\n\r\n", "no valid HTTP"},
+      {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "status 101"},
+      {"HTTP/1.1 000 None\r\nContent-Length: 0\r\n\r\n", "status 0"},
+      {"HTTP/1.1 600 Odd\r\nContent-Length: 0\r\n\r\n", "status 600"},
+      {"HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n", "status 999"},
+      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nx", "transfer coding"},
+      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "transfer coding"},
+      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+       "0\r\n\r\n",
+       "transfer coding"},
+      {Repeat(17, "HTTP/1.1 100 Continue\r\n\r\n"), "more than 16 interim answers"},
   };
   for (const Case& c : cases) {
     RawServer server;
@@ -191,6 +217,29 @@ TEST_F(HttpClientTest, TellsABrokenAnswerFromACompleteOne) {
   EXPECT_FALSE(answer.get());
 }
 
+// A peer that always says something, but never all of the head, gains no time by it.
+TEST_F(HttpClientTest, TheTimeOutRunsOverTheWholeHead) {
+  HttpClient::Options options;
+  options.read_timeout = Millis(100);
+  MakeClient(options);
+  RawServer server;
+  auto answer = FetchBeside(Loopback(server.port()), Get("/"));
+  auto connection = server.Accept();
+  connection->ReadUntil("\r\n\r\n");
+  connection->Send("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nX: ");
+  using Clock = std::chrono::steady_clock;
+  auto next = Clock::now();
+  // The pace keeps the head below its limit in bytes for minutes.
+  EXPECT_TRUE(Eventually([&] {
+    if (Clock::now() < next) return false;
+    next = Clock::now() + Millis(5);
+    return !connection->Send("a");
+  }));
+  const auto response = answer.get();
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().code, ErrorCode::kTimeout) << response.error().message;
+}
+
 TEST_F(HttpClientTest, NoConnectionIsUnavailable) {
   std::uint16_t port = 0;
   {
@@ -207,6 +256,55 @@ TEST_F(HttpClientTest, NoConnectionIsUnavailable) {
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, ErrorCode::kUnavailable);
   EXPECT_THAT(unknown.error().message, HasSubstr("cannot look up two..dots"));
+}
+
+// The peer is there; who blames it would take it out of service.
+TEST_F(HttpClientTest, NoDescriptorsAreNotThePeersDoing) {
+  SetLogLevel(LogLevel::kOff);
+  RawServer server;
+  Url nowhere = Loopback(80);
+  nowhere.host = "two..dots";
+  for (const Url& peer : {Loopback(server.port()), nowhere}) {
+    const NoDescriptors none;
+    const auto failed = Fetch(peer, Get("/"));
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, ErrorCode::kOverloaded) << failed.error().message;
+  }
+  SetLogLevel(LogLevel::kWarn);
+}
+
+TEST_F(HttpClientTest, ReadOutGivesTheConnectionBack) {
+  RawServer server;
+  const HttpRequest request = Get("/");
+  std::atomic<int> read = 0;
+  const auto open = [&](Millis limit) -> Task<bool> {
+    auto stream = co_await client_->Open(Loopback(server.port()), request);
+    if (!stream) co_return false;
+    const auto piece = co_await (*stream)->Read();
+    if (!piece || *piece != "x") co_return false;
+    ++read;
+    co_await (*stream)->ReadOut(limit);
+    co_return true;
+  };
+  const auto open_beside = [&](Millis limit) {
+    return std::async(std::launch::async,
+                      [&, limit] { return RunOn<bool>(runtime_, [&] { return open(limit); }); });
+  };
+  constexpr std::string_view kOneByte =
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n";
+  auto opened = open_beside(Millis(20'000));
+  const auto connection = server.Accept();
+  connection->ReadUntil("\r\n\r\n");
+  connection->Send(kOneByte);
+  EXPECT_TRUE(Eventually([&] { return read == 1; }));
+  connection->Send("4\r\nmore\r\n0\r\n\r\n");
+  EXPECT_TRUE(opened.get());
+  // The same connection serves the next request; this time the peer does not come to an end.
+  opened = open_beside(Millis(20));
+  EXPECT_THAT(connection->ReadUntil("\r\n\r\n"), HasSubstr("GET / "));
+  connection->Send(kOneByte);
+  EXPECT_TRUE(opened.get());
+  EXPECT_TRUE(connection->AtEnd());
 }
 
 TEST_F(HttpClientTest, LooksNamesUp) {

@@ -75,6 +75,7 @@ ServerMetrics::ServerMetrics(metrics::Registry& registry, const std::string& ser
       head_too_large(Rejected(registry, server, "head_too_large")),
       body_too_large(Rejected(registry, server, "body_too_large")),
       body_budget(Rejected(registry, server, "body_budget")),
+      early_bytes(Rejected(registry, server, "early_bytes")),
       head_timeout(Rejected(registry, server, "head_timeout")),
       body_timeout(Rejected(registry, server, "body_timeout")),
       write_timeout(Rejected(registry, server, "write_timeout")),
@@ -131,6 +132,7 @@ void HttpConnection::ReleaseBody() {
 
 void HttpConnection::StartRead() {
   if (reading_ || ended_) return;
+  if (phase_ == Phase::kHandling && in_.full()) DropEarlyBytes();
   const asio::mutable_buffer room = in_.Prepare();
   if (room.size() == 0) return;
   reading_ = true;
@@ -138,6 +140,14 @@ void HttpConnection::StartRead() {
       room, [self = shared_from_this()](TimedSocket::ErrorCode error, std::size_t bytes) {
         self->OnRead(error, bytes);
       });
+}
+
+// Only reading shows the end of the stream behind them. What follows has no beginning any more, so
+// the present answer is the last one.
+void HttpConnection::DropEarlyBytes() {
+  if (!std::exchange(dropped_early_, true)) core_->metrics.early_bytes.Add();
+  in_.Consume(in_.size());
+  keep_alive_ = false;
 }
 
 void HttpConnection::OnRead(TimedSocket::ErrorCode error, std::size_t bytes) {
@@ -283,13 +293,12 @@ Task<HttpConnection::Next> HttpConnection::ReceiveHead(RequestParser& parser) {
   http11_ = parser.http11();
   head_request_ = request_.method == "HEAD";
   // A body whose end two readers could see in different places is a way to smuggle requests.
-  const auto coding = request_.headers.Find("Transfer-Encoding");
-  if (coding && !(parser.chunked() && EqualsIgnoreCase(*coding, "chunked"))) {
+  if (!HasKnownCoding(request_.headers, parser.chunked())) {
     core_->metrics.bad_request.Add();
     co_return co_await Refuse(501, ErrorCode::kInvalidArgument,
                               "the only transfer coding taken is chunked", {});
   }
-  keep_alive_ = parser.keep_alive() && (http11_ || !coding);
+  keep_alive_ = parser.keep_alive() && (http11_ || !parser.chunked());
   co_return Next::kRequest;
 }
 

@@ -42,6 +42,7 @@ struct ServerMetrics {
   metrics::Counter& head_too_large;
   metrics::Counter& body_too_large;
   metrics::Counter& body_budget;
+  metrics::Counter& early_bytes;
   metrics::Counter& head_timeout;
   metrics::Counter& body_timeout;
   metrics::Counter& write_timeout;
@@ -65,6 +66,7 @@ struct ServerCore {
   ServerMetrics metrics;
   BodyBudget bodies;
   LogLimiter error_log{std::chrono::seconds(1)};
+  LogLimiter accept_log{std::chrono::seconds(10)};
   std::atomic<bool> draining{false};
 };
 
@@ -72,9 +74,9 @@ struct ServerCore {
 //
 // Bytes are always received by one asynchronous read into `in_`, whoever needs them. While a
 // handler runs the same read goes on: bytes that come early belong to the next request and stay in
-// the buffer, and the end of the stream is how a client that went away is noticed. Once the buffer
-// is full of early bytes reading pauses, and a client that leaves then is noticed by the next
-// write.
+// the buffer, and the end of the stream is how a client that went away is noticed. Early bytes that
+// the buffer has no room for are dropped, and the connection ends with the answer under way: the
+// client has to send again what was not answered.
 class HttpConnection final : public HttpExchange,
                              public std::enable_shared_from_this<HttpConnection> {
  public:
@@ -113,6 +115,7 @@ class HttpConnection final : public HttpExchange,
 
   // Receiving.
   void StartRead();
+  void DropEarlyBytes();
   void OnRead(TimedSocket::ErrorCode error, std::size_t bytes);
   Task<Fill> FillMore(TimePoint deadline);
 
@@ -142,6 +145,7 @@ class HttpConnection final : public HttpExchange,
   ReadBuffer in_;
   bool reading_ = false;
   bool ended_ = false;                // the client sends no more
+  bool dropped_early_ = false;        // the connection ends with the present answer
   boost::asio::steady_timer wakeup_;  // cancelled when something came in
 
   Phase phase_ = Phase::kIdle;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <boost/beast/http/error.hpp>
 
@@ -34,6 +35,15 @@ ParseError HeadTooLarge() {
 
 ParseError NoRoomForBody() {
   return make_error_code(boost::system::errc::not_enough_memory);
+}
+
+bool HasKnownCoding(const HttpHeaders& headers, bool chunked) {
+  bool named = false;
+  for (const auto& [name, value] : headers.all()) {
+    if (!EqualsIgnoreCase(name, "Transfer-Encoding")) continue;
+    if (std::exchange(named, true) || !chunked || !EqualsIgnoreCase(value, "chunked")) return false;
+  }
+  return true;
 }
 
 template <bool kIsRequest>

@@ -23,6 +23,10 @@ ParseError HeadTooLarge();
 // Ends a message for whose body the server has no memory to give.
 ParseError NoRoomForBody();
 
+// False for a message with a transfer coding other than chunked alone: two readers could see its
+// body end in different places. `chunked` is what the parser made of it.
+bool HasKnownCoding(const HttpHeaders& headers, bool chunked);
+
 // What requests and responses share: the limit of the head, and the callbacks that say nothing to
 // either, or only to the other.
 template <bool kIsRequest>

@@ -1,5 +1,6 @@
 #include "net/http_server.h"
 
+#include <chrono>
 #include <unordered_set>
 #include <utility>
 
@@ -11,10 +12,12 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "net/http_connection.h"
 #include "net/http_pages.h"
 #include "net/io_runtime_impl.h"
+#include "net/timed_socket.h"
 
 namespace kvr::net {
 namespace {
@@ -28,12 +31,6 @@ constexpr std::size_t kTurnedAwayMax = 64;
 constexpr Millis kAcceptPause{50};
 // The accept loop runs here; connections are dealt to all threads in turn.
 constexpr std::size_t kAcceptThread = 0;
-
-bool OutOfResources(const boost::system::error_code& error) {
-  return error == asio::error::no_descriptors || error == asio::error::no_buffer_space ||
-         error == asio::error::no_memory ||
-         error == boost::system::errc::too_many_files_open_in_system;
-}
 
 std::string_view HowToListen(const boost::system::error_code& error) {
   if (error == asio::error::address_in_use) {
@@ -158,6 +155,11 @@ Task<void> HttpServer::Impl::Accept() {
       continue;
     }
     core->metrics.accept_errors.Add();
+    std::uint64_t suppressed = 0;
+    if (core->accept_log.Pass(std::chrono::steady_clock::now().time_since_epoch(), suppressed)) {
+      KVR_ERROR("cannot accept connections on port {}: {} ({} more like it)", port, error.message(),
+                suppressed);
+    }
     if (OutOfResources(error)) {
       co_await Sleep(kAcceptPause);
     }

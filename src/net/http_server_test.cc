@@ -587,6 +587,32 @@ TEST_F(HttpServerTest, AnEarlyRequestWaitsForTheRunningOne) {
   server_.reset();  // before what its handlers use
 }
 
+// More than the buffer holds is dropped, and the answer under way is the last one.
+TEST_F(HttpServerTest, TooManyEarlyBytesEndTheConnectionAfterTheAnswer) {
+  Gate gate(runtime_);
+  Add("GET", "/gate", [&](HttpExchange& exchange) -> Task<void> {
+    co_await gate.Pass();
+    co_await Echo(exchange);
+  });
+  StartServer();
+  RawClient client(server_->port());
+  client.Send("GET /gate HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(Eventually([&] { return gate.waiting() == 1; }));
+  std::string early;
+  while (early.size() < 4 * HttpServer::Options{}.header_bytes_max)
+    early += "GET /echo HTTP/1.1\r\n\r\n";
+  ASSERT_TRUE(client.Send(early));
+  ASSERT_TRUE(Eventually(
+      [&] { return Metric("kvr_net_http_rejected_total", "reason=\"early_bytes\"") == 1; }));
+  gate.Open();
+  const std::string answer = client.ReadAnswer();
+  EXPECT_THAT(answer, HasSubstr("Connection: close\r\n"));
+  EXPECT_THAT(answer, EndsWith("GET /gate []"));
+  EXPECT_TRUE(client.AtEnd());
+  EXPECT_EQ(Metric("kvr_net_http_rejected_total", "reason=\"early_bytes\""), 1);
+  server_.reset();  // before what its handlers use
+}
+
 // A handler is cancelled by a disconnect whatever it waits for, and whatever came before the end.
 TEST_F(HttpServerTest, ADisconnectEndsEveryWait) {
   std::atomic<int> entered = 0;
@@ -619,17 +645,25 @@ TEST_F(HttpServerTest, ADisconnectEndsEveryWait) {
       sent = co_await exchange.Write(piece);
     EXPECT_EQ(sent.error().code, ErrorCode::kClientGone);
   });
-  enum class Leave { kClose, kReset, kHalfClose, kCloseAfterEarlyRequest };
+  enum class Leave {
+    kClose,
+    kReset,
+    kHalfClose,
+    kCloseAfterEarlyRequest,
+    kCloseAfterEarlyFlood,
+  };
+  const std::string flood(4 * HttpServer::Options{}.header_bytes_max, 'x');
   StartServer();
   int expected = 0;
   for (const char* path : {"/sleep", "/signal", "/write"}) {
-    for (const Leave leave :
-         {Leave::kClose, Leave::kReset, Leave::kHalfClose, Leave::kCloseAfterEarlyRequest}) {
+    for (const Leave leave : {Leave::kClose, Leave::kReset, Leave::kHalfClose,
+                              Leave::kCloseAfterEarlyRequest, Leave::kCloseAfterEarlyFlood}) {
       ++expected;
       RawClient client(server_->port());
       client.Send("GET " + std::string(path) + " HTTP/1.1\r\n\r\n");
       ASSERT_TRUE(Eventually([&] { return entered == expected; }));
       if (leave == Leave::kCloseAfterEarlyRequest) client.Send("GET /health HTTP/1.1\r\n\r\n");
+      if (leave == Leave::kCloseAfterEarlyFlood) client.Send(flood);
       if (leave == Leave::kReset) {
         client.Reset();
       } else if (leave == Leave::kHalfClose) {

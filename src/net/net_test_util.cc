@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -180,6 +181,20 @@ bool CanConnect(std::uint16_t port) {
   const int failed = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
   close(fd);
   return failed == 0;
+}
+
+NoDescriptors::NoDescriptors() {
+  rlimit limit{};
+  KVR_CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit_ = std::exchange(limit.rlim_cur, 0);
+  KVR_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+NoDescriptors::~NoDescriptors() {
+  rlimit limit{};
+  KVR_CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit.rlim_cur = limit_;
+  KVR_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
 bool Eventually(const std::function<bool()>& condition) {

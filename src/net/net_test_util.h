@@ -91,6 +91,18 @@ class Gate {
 // False when connections to `port` are refused.
 bool CanConnect(std::uint16_t port);
 
+// While one lives, this process can open no file and no socket.
+class NoDescriptors {
+ public:
+  NoDescriptors();
+  ~NoDescriptors();
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  std::uint64_t limit_ = 0;
+};
+
 // Yields until `condition` holds; false after 20 s.
 bool Eventually(const std::function<bool()>& condition);
 

@@ -22,6 +22,13 @@ constexpr std::size_t kFirstCapacity = 4096;
 
 }  // namespace
 
+bool OutOfResources(const boost::system::error_code& error) {
+  namespace errc = boost::system::errc;
+  return error == asio::error::no_descriptors || error == asio::error::no_buffer_space ||
+         error == asio::error::no_memory || error == errc::too_many_files_open_in_system ||
+         error == errc::address_not_available;
+}
+
 Gather::Gather(std::initializer_list<std::string_view> pieces) {
   KVR_CHECK(pieces.size() <= kPieces);
   std::size_t at = kPieces - pieces.size();

@@ -18,6 +18,10 @@
 
 namespace kvr::net {
 
+// Whether an operation failed for want of something on our side, of which the peer knows nothing:
+// file descriptors, memory, or local ports.
+bool OutOfResources(const boost::system::error_code& error);
+
 // Up to three pieces of memory to send as one, and how much of them is left.
 class Gather {
  public:

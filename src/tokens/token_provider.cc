@@ -109,8 +109,9 @@ net::Task<TokenProvider::Answer> TokenProvider::Ask(const net::Url& engine, cons
   Answer answer;
   if (!response) {
     answer.missing = WhyFailed(response.error());
-    // A cancelled request says nothing about the engine.
+    // A cancelled request says nothing about the engine, nor does one that lacked a descriptor.
     answer.try_another = answer.missing != NoTokens::kBadAnswer &&
+                         response.error().code != ErrorCode::kOverloaded &&
                          response.error().code != ErrorCode::kCancelled &&
                          response.error().code != ErrorCode::kClientGone;
     co_return answer;

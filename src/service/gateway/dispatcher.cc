@@ -30,6 +30,17 @@ DispatchFailure FromRouting(const Error& error, const routing::RouteRequest& rou
   return failure;
 }
 
+RetryReason WhyRetry(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kUnavailable:
+      return RetryReason::kUnreachable;
+    case ErrorCode::kOverloaded:
+      return RetryReason::kOutOfResources;
+    default:
+      return RetryReason::kBroke;
+  }
+}
+
 // What a request is told whose engines all failed; `error` is the last one's.
 DispatchFailure FromEngine(const Error& error) {
   if (IsCancel(error)) return {openai::FromError(error), std::nullopt};
@@ -37,11 +48,17 @@ DispatchFailure FromEngine(const Error& error) {
     return {openai::FromError({ErrorCode::kTimeout, "the engine did not answer in time"}),
             Outcome::kEngineTimeout};
   }
+  if (error.code == ErrorCode::kOverloaded) {
+    return {openai::FromStatus(503, "out_of_resources",
+                               "the gateway is out of file descriptors, memory or ports for a "
+                               "connection to an engine, retry later"),
+            Outcome::kShed};
+  }
   if (error.code == ErrorCode::kUnavailable) {
     return {openai::FromError({ErrorCode::kUnavailable, "no engine can be reached"}),
             Outcome::kNoEngine};
   }
-  return {openai::FromError({ErrorCode::kUpstream, "the engine gave no answer"}),
+  return {openai::FromError({ErrorCode::kUpstream, "the engine gave no valid answer"}),
           Outcome::kEngineFailed};
 }
 
@@ -81,9 +98,8 @@ net::Task<Result<Dispatched, DispatchFailure>> Dispatcher::Send(routing::RouteRe
     if (!stream) {
       failed = std::move(stream).error();
       if (failed->code == ErrorCode::kTimeout || IsCancel(*failed)) break;
-      const bool unreachable = failed->code == ErrorCode::kUnavailable;
-      if (unreachable) watch_.Failed(rank.worker);
-      why = unreachable ? RetryReason::kUnreachable : RetryReason::kBroke;
+      if (failed->code == ErrorCode::kUnavailable) watch_.Failed(rank.worker);
+      why = WhyRetry(failed->code);
       Exclude(rank, true, excluded);
       continue;
     }

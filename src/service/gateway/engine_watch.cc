@@ -127,6 +127,8 @@ net::Task<void> EngineWatch::Probe(WorkerId id) {
     Settle(id, answer->status < 500 ? Probed::kAnswered : Probed::kFailed);
   } else if (answer.error().code == ErrorCode::kTimeout) {
     Settle(id, Probed::kSilent);
+  } else if (answer.error().code == ErrorCode::kOverloaded) {
+    Settle(id, Probed::kNotAsked);
   } else if (answer.error().code != ErrorCode::kCancelled) {
     Settle(id, Probed::kFailed);
   }
@@ -144,6 +146,10 @@ void EngineWatch::Settle(WorkerId worker, Probed probed) {
     engine.claimed = false;
     before = engine.state;
     up = probed == Probed::kAnswered;
+    if (probed == Probed::kNotAsked) {
+      engine.probe_at = now + options_.probe_first;
+      return;
+    }
     if (up) {
       engine = {State::kUp, false, NextOfOneThatIsUp(now), {}, 0};
       if (before != State::kUp) Count();

@@ -37,7 +37,12 @@ class EngineWatch {
   // Tasks of Run() that share the work, so that engines that do not answer hold up only so many.
   static constexpr std::size_t kProbers = 8;
 
-  enum class Probed : std::uint8_t { kAnswered, kFailed, kSilent };
+  enum class Probed : std::uint8_t {
+    kAnswered,
+    kFailed,
+    kSilent,
+    kNotAsked,  // for want of descriptors, memory or ports of ours: it says nothing
+  };
 
   // `catalog`, `client` and `clock` must outlive the watch.
   EngineWatch(const Options& options, const fleet::Catalog& catalog, net::HttpClient& client,

@@ -88,6 +88,20 @@ TEST_F(EngineWatchTest, SilenceCountsWhenItLasts) {
   EXPECT_EQ(watch_.down(), 1u);
 }
 
+TEST_F(EngineWatchTest, WhatWasNotAskedSaysNothing) {
+  Probe(Probed::kNotAsked);
+  EXPECT_EQ(Reach().untried, 1u);
+  EXPECT_EQ(watch_.Claim(), std::nullopt) << "it waits, as everybody does";
+  clock_.Advance(Millis{500});
+  Probe(Probed::kAnswered);
+  for (int i = 0; i < 5; ++i) {
+    clock_.Advance(Millis{5'000});
+    Probe(Probed::kNotAsked);
+  }
+  EXPECT_EQ(watch_.down(), 0u);
+  EXPECT_EQ(Reach().up, 1u);
+}
+
 TEST_F(EngineWatchTest, AnAnswerEndsTheCountOfSilence) {
   for (int i = 0; i < 5; ++i) {
     Probe(Probed::kAnswered);

@@ -50,6 +50,9 @@ GatewayMetrics::GatewayMetrics(metrics::Registry& registry)
       cached_tokens_unreported(
           registry.AddCounter("kvr_gateway_cached_tokens_unreported_total",
                               "Answers that did not say how many prompt tokens were cached")),
+      usage_implausible(
+          registry.AddCounter("kvr_gateway_usage_implausible_total",
+                              "Reports of usage that cannot be true and were not counted")),
       stream_lines_unread(registry.AddCounter("kvr_gateway_stream_lines_unread_total",
                                               "Stream lines too long to be read, passed on")),
       stream_lines_malformed(registry.AddCounter("kvr_gateway_stream_lines_malformed_total",

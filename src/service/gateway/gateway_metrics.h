@@ -20,7 +20,7 @@ namespace kvr::service {
 enum class Outcome : std::uint8_t {
   kOk,             // an answer below 400 was passed on to its end
   kRefused,        // the request itself is at fault: 4xx of ours
-  kShed,           // a limit of ours: 429
+  kShed,           // a limit of ours: 429, or 503 when the system gives us no more
   kNoEngine,       // nobody could take it: 503
   kEngineError,    // the engine answered with an error, passed on as it is
   kEngineFailed,   // no engine gave an answer: 502
@@ -46,9 +46,14 @@ inline constexpr std::array<std::string_view, 5> kStageNames = {"parse", "tokens
                                                                 "connect", "first_byte"};
 
 // Why a request went to another engine. The names are the `reason` label.
-enum class RetryReason : std::uint8_t { kUnreachable, kBroke, kStatus };
-inline constexpr std::array<std::string_view, 3> kRetryReasonNames = {"unreachable", "broke",
-                                                                      "status"};
+enum class RetryReason : std::uint8_t {
+  kUnreachable,
+  kBroke,
+  kStatus,
+  kOutOfResources,  // ours, for a connection; to another engine there may be one left over
+};
+inline constexpr std::array<std::string_view, 4> kRetryReasonNames = {"unreachable", "broke",
+                                                                      "status", "out_of_resources"};
 
 inline constexpr std::size_t kApis = 2;
 
@@ -71,6 +76,7 @@ struct GatewayMetrics {
   metrics::Counter& predicted_cached_tokens;
   metrics::Counter& actual_cached_tokens;
   metrics::Counter& cached_tokens_unreported;
+  metrics::Counter& usage_implausible;
   metrics::Counter& stream_lines_unread;
   metrics::Counter& stream_lines_malformed;
 };
