@@ -59,6 +59,7 @@ StreamScanner::StreamScanner(const Options& options)
 StreamScanner::~StreamScanner() = default;
 
 std::string_view StreamScanner::Feed(std::string_view piece) {
+  if (saw_done_) return {};
   const std::size_t last = piece.find_last_of("\r\n");
   if (last == std::string_view::npos) return Hold(piece, {});
   const std::string_view whole = piece.substr(0, last + 1);
@@ -66,11 +67,21 @@ std::string_view StreamScanner::Feed(std::string_view piece) {
   if (!held_.empty()) {
     out_.assign(held_).append(whole);
     held_.clear();
-    ReadLines(out_);
-    return Hold(rest, out_);
+    const std::size_t read = ReadLines(out_);
+    return saw_done_ ? Last(std::string_view(out_).substr(0, read)) : Hold(rest, out_);
   }
-  ReadLines(whole);
-  return Hold(rest, whole);
+  const std::size_t read = ReadLines(whole);
+  return saw_done_ ? Last(whole.substr(0, read)) : Hold(rest, whole);
+}
+
+// `lines` without the line end of [DONE], which may still come in two halves, and the end of that
+// event.
+std::string_view StreamScanner::Last(std::string_view lines) {
+  std::string last(lines);
+  last += "\n\n";
+  out_ = std::move(last);
+  between_events_ = true;
+  return out_;
 }
 
 // Keeps `rest`, the beginning of a line, and returns `whole`, the lines before it; or gives up on
@@ -100,16 +111,19 @@ std::string_view StreamScanner::Rest() {
   return out_;
 }
 
-// `lines` ends with a line end. "\r\n" is one, also when its halves come apart.
-void StreamScanner::ReadLines(std::string_view lines) {
+// `lines` ends with a line end. "\r\n" is one, also when its halves come apart. Returns where
+// [DONE] ends, if it is there.
+std::size_t StreamScanner::ReadLines(std::string_view lines) {
   std::size_t begin = 0;
   while (begin < lines.size()) {
     const std::size_t end = lines.find_first_of("\r\n", begin);
     const bool second_half = after_return_ && end == begin && lines[end] == '\n';
     after_return_ = lines[end] == '\r';
     if (!second_half) EndLine(lines.substr(begin, end - begin));
+    if (saw_done_) return end;
     begin = end + 1;
   }
+  return lines.size();
 }
 
 void StreamScanner::EndLine(std::string_view line) {
@@ -142,7 +156,12 @@ void StreamScanner::ReadData(std::string_view data) {
   }
   for (const dom::key_value_pair pair : chunk) {
     if (pair.key == "usage" && !pair.value.is_null()) {
-      if (const auto usage = ReadUsage(pair.value)) usage_ = usage;
+      const auto usage = ReadUsage(pair.value);
+      if (usage && IsPlausible(*usage)) {
+        usage_ = usage;
+      } else if (usage) {
+        ++implausible_;
+      }
     } else if (pair.key == "error") {
       saw_error_ = saw_error_ || !pair.value.is_null();
     } else if (pair.key == "choices") {

@@ -13,8 +13,9 @@
 namespace kvr::openai {
 
 // Feed it every piece of the body in order and pass on what it returns: the same bytes in the same
-// order, but whole lines only, so that a stream that breaks off never ends inside one. Where the
-// pieces are cut changes nothing.
+// order, but whole lines only, so that a stream that breaks off never ends inside one. The stream
+// is over at `[DONE]`: after it comes the empty line that ends an event, and nothing more, whatever
+// the engine still sends. Where the pieces are cut changes nothing.
 //
 // Not thread-safe. Memory: at most `line_bytes_max` and a parser for that much. A longer line is
 // passed on unread and counted.
@@ -38,7 +39,7 @@ class StreamScanner {
   // names the role is none.
   [[nodiscard]] bool saw_output() const { return output_chunks_ > 0; }
   [[nodiscard]] std::uint64_t output_chunks() const { return output_chunks_; }
-  // As exactly as the stream tells: usage, else token ids, else one a chunk.
+  // As exactly as the stream tells: plausible usage, else token ids, else one a chunk.
   [[nodiscard]] std::uint64_t output_tokens() const;
   [[nodiscard]] const std::optional<Usage>& usage() const { return usage_; }
   // Choices that were given a reason to end.
@@ -49,12 +50,15 @@ class StreamScanner {
   [[nodiscard]] bool between_events() const { return between_events_ && !skipping_; }
   [[nodiscard]] std::uint64_t unread_lines() const { return unread_lines_; }  // too long
   [[nodiscard]] std::uint64_t malformed() const { return malformed_; }  // data that is no JSON
+  // Reports of usage that are not plausible; they are passed on and otherwise ignored.
+  [[nodiscard]] std::uint64_t implausible() const { return implausible_; }
 
  private:
   struct Parser;
 
   std::string_view Hold(std::string_view rest, std::string_view whole);
-  void ReadLines(std::string_view lines);
+  std::string_view Last(std::string_view lines);
+  std::size_t ReadLines(std::string_view lines);
   void EndLine(std::string_view line);
   void ReadData(std::string_view data);
 
@@ -72,6 +76,7 @@ class StreamScanner {
   std::uint64_t finished_choices_ = 0;
   std::uint64_t unread_lines_ = 0;
   std::uint64_t malformed_ = 0;
+  std::uint64_t implausible_ = 0;
   std::optional<Usage> usage_;
 };
 

@@ -156,6 +156,40 @@ TEST(StreamScanner, SeesTheEnginesOwnError) {
   EXPECT_TRUE(Scan("data: {\"error\":{\"message\":\"x\"}}\n\n", {}).facts.error);
 }
 
+TEST(StreamScanner, NothingFollowsDone) {
+  const std::string body = "data: {\"choices\":[{\"text\":\"a\"}]}\n\n";
+  const std::string want = body + "data: [DONE]\n\n";
+  for (const std::string_view after :
+       {"\n", "\n\n", "\r\n\r\n", "\r\r", "\nevent: x\n\n", "\n\ndata: {\"error\":1}\n\n",
+        "\n\ndata: {\"choices\":[{\"text\":\"b\"}]}\n\ndata: half a line"}) {
+    const std::string stream = body + "data: [DONE]" + std::string(after);
+    const Outcome whole = Scan(stream, {});
+    EXPECT_EQ(whole.relayed, want);
+    EXPECT_EQ(whole.rest, "");
+    EXPECT_TRUE(whole.facts.done);
+    EXPECT_TRUE(whole.facts.between_events);
+    EXPECT_FALSE(whole.facts.error);
+    EXPECT_EQ(whole.facts.output_chunks, 1u);
+    for (std::size_t cut = 0; cut <= stream.size(); ++cut)
+      ASSERT_EQ(Scan(stream, {cut}), whole) << cut;
+  }
+}
+
+TEST(StreamScanner, ImplausibleUsageIsPassedOnAndIgnored) {
+  const std::string stream =
+      "data: {\"choices\":[{\"text\":\"a\"}],"
+      "\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n"
+      "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":18446744073709551615,"
+      "\"completion_tokens\":18446744073709551615}}\n\n"
+      "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":8,\"completion_tokens\":1,"
+      "\"prompt_tokens_details\":{\"cached_tokens\":9}}}\n\n";
+  StreamScanner scanner({});
+  EXPECT_EQ(scanner.Feed(stream), stream);
+  EXPECT_EQ(scanner.implausible(), 2u);
+  EXPECT_EQ(scanner.usage(), (Usage{1, 1, std::nullopt}));
+  EXPECT_EQ(scanner.output_tokens(), 1u);
+}
+
 TEST(StreamScanner, UsageOnEveryChunkKeepsTheLast) {
   const Outcome outcome = Scan(
       "data: "

@@ -22,6 +22,11 @@ std::optional<Usage> ReadUsage(const dom::element& element) {
   return usage;
 }
 
+bool IsPlausible(const Usage& usage) {
+  return usage.prompt_tokens <= kUsageTokensMax && usage.completion_tokens <= kUsageTokensMax &&
+         usage.cached_tokens.value_or(0) <= usage.prompt_tokens;
+}
+
 std::optional<Usage> UsageOfAnswer(std::string_view body) {
   dom::parser parser;
   dom::element usage;

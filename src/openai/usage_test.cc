@@ -1,5 +1,7 @@
 #include "openai/usage.h"
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -36,6 +38,14 @@ TEST(UsageOfAnswer, ReadsWhatEnginesSend) {
   };
   for (const Row& row : rows)
     EXPECT_EQ(UsageOfAnswer(row.body), row.want) << row.name;
+}
+
+TEST(IsPlausible, BoundsEveryCount) {
+  EXPECT_TRUE(IsPlausible({0, 0, std::nullopt}));
+  EXPECT_TRUE(IsPlausible({kUsageTokensMax, kUsageTokensMax, kUsageTokensMax}));
+  EXPECT_FALSE(IsPlausible({kUsageTokensMax + 1, 0, std::nullopt}));
+  EXPECT_FALSE(IsPlausible({8, UINT64_MAX, std::nullopt}));
+  EXPECT_FALSE(IsPlausible({8, 1, 9}));
 }
 
 }  // namespace

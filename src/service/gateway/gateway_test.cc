@@ -1,6 +1,7 @@
 #include "service/gateway/gateway.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <set>
@@ -10,6 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/log.h"
 #include "service/gateway/gateway_test_util.h"
 
 namespace kvr::service {
@@ -520,6 +522,82 @@ TEST(Gateway, AnEngineThatBreaksOffItsStream) {
     EXPECT_TRUE(Eventually([&] { return gateway.IsIdle(); }));
     EXPECT_EQ(gateway.Series("kvr_gateway_upstream_aborted_total"), row.terminal ? 1 : 0);
     EXPECT_EQ(gateway.Series(Requests("chat", row.outcome)), 1);
+  }
+}
+
+// An engine that goes on after its [DONE], or never ends, holds nobody up.
+TEST(Gateway, TheStreamEndsAtDone) {
+  const Script whole = ChatStream(3);
+  for (const Script::End end : {Script::End::kWell, Script::End::kHang}) {
+    FakeEngine engine;
+    Script script = whole;
+    script.pieces.push_back("data: {\"error\":{\"message\":\"late\"}}\n\n");
+    script.end = end;
+    engine.Play(script);
+    GatewayUnderTest gateway;
+    gateway.AddWorker(1, engine.url());
+    const Answer answer = gateway.Send(kChat, kMessages);
+    EXPECT_TRUE(answer.complete);
+    EXPECT_EQ(answer.body, Joined(whole.pieces));
+    EXPECT_TRUE(Eventually([&] { return gateway.IsIdle() && engine.active() == 0; }));
+    EXPECT_EQ(gateway.Series(Requests("chat", "ok")), 1);
+    EXPECT_EQ(gateway.Series("kvr_gateway_upstream_aborted_total"), 0);
+  }
+}
+
+TEST(Gateway, AStatusNoAnswerCanHaveIsABadAnswer) {
+  for (const int status : {101, 600}) {
+    FakeEngine engine;
+    engine.Play(ErrorAnswer(status));
+    GatewayUnderTest gateway;
+    gateway.AddWorker(1, engine.url());
+    const Answer answer = gateway.Send(kCompletions, kIds);
+    EXPECT_EQ(answer.status, 502);
+    EXPECT_THAT(answer.body, HasSubstr(R"("code":"upstream")"));
+    EXPECT_TRUE(Eventually([&] { return gateway.IsIdle(); }));
+    EXPECT_EQ(gateway.Series(Requests("completions", "engine_failed")), 1);
+  }
+}
+
+// The engine is well; it stays in service, and the next request reaches it.
+TEST(Gateway, NoDescriptorsAreNotTheEnginesDoing) {
+  SetLogLevel(LogLevel::kOff);
+  FakeEngine engine;
+  engine.Play(PlainAnswer());
+  GatewayUnderTest gateway;
+  gateway.AddWorker(1, engine.url());
+  RawClient client(gateway.port());
+  ASSERT_TRUE(Eventually(
+      [&] { return gateway.Series("kvr_net_http_connections{server=\"gateway\"}") == 1; }));
+  {
+    const net::testing::NoDescriptors none;
+    ASSERT_TRUE(client.Send(Post(kCompletions, kIds)));
+    const Answer answer = ReadAnswer(client);
+    EXPECT_EQ(answer.status, 503);
+    EXPECT_THAT(answer.body, HasSubstr(R"("code":"out_of_resources")"));
+    EXPECT_NE(answer.Header("Retry-After"), "");
+  }
+  EXPECT_EQ(engine.received(), 0u);
+  EXPECT_EQ(gateway.Series("kvr_gateway_engines_down"), 0);
+  EXPECT_EQ(gateway.Series(Requests("completions", "shed")), 1);
+  EXPECT_EQ(gateway.Send(kCompletions, kIds).status, 200);
+  SetLogLevel(LogLevel::kWarn);
+}
+
+TEST(Gateway, ImplausibleUsageIsCountedAndIgnored) {
+  for (Script script : {PlainAnswer(8, 9), PlainAnswer(std::uint64_t{1} << 40, 0),
+                        ChatStream(3, 8, 9), ChatStream(3, UINT64_MAX, UINT64_MAX)}) {
+    FakeEngine engine;
+    engine.Play(script);
+    GatewayUnderTest gateway;
+    gateway.AddWorker(1, engine.url());
+    const Answer answer = gateway.Send(kChat, kMessages);
+    EXPECT_EQ(answer.body, Joined(script.pieces));
+    EXPECT_TRUE(Eventually([&] { return gateway.IsIdle(); }));
+    EXPECT_EQ(gateway.Series("kvr_gateway_usage_implausible_total"), 1);
+    EXPECT_EQ(gateway.Series("kvr_gateway_cached_tokens_unreported_total"), 1);
+    EXPECT_EQ(gateway.Series("kvr_gateway_prompt_tokens_total"), 0);
+    EXPECT_EQ(gateway.Series("kvr_gateway_actual_cached_tokens_total"), 0);
   }
 }
 

@@ -23,6 +23,10 @@ std::string TerminalEvents(const openai::ApiError& error, bool between_events) {
          "\n\ndata: [DONE]\n\n";
 }
 
+// How long an engine may take, after its client has all, to end an answer so that its connection
+// can be used again.
+constexpr Millis kEngineEndTime{250};
+
 // Compressed bytes are passed on, but say nothing to us.
 bool IsReadable(const net::HttpHeaders& headers) {
   const auto encoding = headers.Find("Content-Encoding");
@@ -63,27 +67,33 @@ net::Task<void> Relay::RunEvents(const net::HttpHeaders& headers) {
     if (piece->empty()) piece = co_await answer_.stream->Read();
     if (!piece && IsCancel(piece.error())) co_return;
     if (!piece || piece->empty()) {
-      co_await EndEvents(!piece);
+      const std::string_view rest = piece ? scanner_.Rest() : std::string_view();
+      co_await EndEvents(!piece, rest);
       co_return;
     }
     EndFirstByte();
     const std::string_view lines = scanner_.Feed(*piece);
     Account();
+    if (scanner_.saw_done()) {
+      co_await EndEvents(false, lines);
+      co_await answer_.stream->ReadOut(kEngineEndTime);
+      co_return;
+    }
     if (lines.empty()) continue;
     const auto written = co_await exchange_.Write(lines);
     if (!written) co_return;
   }
 }
 
-net::Task<void> Relay::EndEvents(bool broke) {
+net::Task<void> Relay::EndEvents(bool broke, std::string_view rest) {
   answer_.decision.booking.Free();
   usage_ = scanner_.usage();
   record_.metrics().stream_lines_unread.Add(scanner_.unread_lines());
   record_.metrics().stream_lines_malformed.Add(scanner_.malformed());
+  record_.metrics().usage_implausible.Add(scanner_.implausible());
   const bool ended =
       scanner_.saw_done() || scanner_.saw_error() || (!broke && scanner_.finished_choices() > 0);
-  std::string last;
-  if (!broke) last = scanner_.Rest();
+  std::string last(rest);
   if (!ended) last += TerminalEvents(BrokenOff(), scanner_.between_events() && last.empty());
   if (!ended || scanner_.saw_error()) {
     record_.EndAs(ended ? Outcome::kEngineError : Outcome::kEngineAborted);
@@ -134,6 +144,10 @@ net::Task<void> Relay::RunPlain(const net::HttpHeaders& headers) {
   }
   answer_.decision.booking.Free();
   if (whole) usage_ = openai::UsageOfAnswer(body);
+  if (usage_ && !openai::IsPlausible(*usage_)) {
+    record_.metrics().usage_implausible.Add();
+    usage_.reset();
+  }
   if (usage_) record_.metrics().output_tokens.Add(usage_->completion_tokens);
   Complete();
   const auto end = co_await exchange_.EndStream();

@@ -19,18 +19,19 @@ namespace kvr::service {
 // comes, and the load is given back before the client can see the end. Sets the record's outcome
 // unless the client went away.
 //
-// An event stream is passed on in whole lines. When the engine breaks it off, or ends it without
-// any sign of an end, the client gets one event with an `error`, then [DONE]; a stream that already
-// ended gets nothing more. The same when the server stops in the middle. An answer that is no
-// stream is cut off, or becomes a 502 when no byte of it was there yet.
+// An event stream is passed on in whole lines and ends at the engine's [DONE]. When the engine
+// breaks it off, or ends it without any sign of an end, the client gets one event with an `error`,
+// then [DONE]; a stream that already ended gets nothing more. The same when the server stops in the
+// middle. An answer that is no stream is cut off, or becomes a 502 when no byte of it was there
+// yet.
 class Relay {
  public:
   // All must outlive the relay.
   Relay(net::HttpExchange& exchange, Dispatched& answer, RequestRecord& record,
         const GatewayOptions& options);
 
-  // `headers` go before the body. The usage that the engine reported, when the answer came to an
-  // end and is below 400.
+  // `headers` go before the body. The plausible usage that the engine reported, when the answer
+  // came to an end and is below 400.
   net::Task<std::optional<openai::Usage>> Run(const net::HttpHeaders& headers);
 
   // The answer reached its end and is below 400.
@@ -38,7 +39,8 @@ class Relay {
 
  private:
   net::Task<void> RunEvents(const net::HttpHeaders& headers);
-  net::Task<void> EndEvents(bool broke);
+  // `rest` is the last of it to be passed on.
+  net::Task<void> EndEvents(bool broke, std::string_view rest);
   net::Task<void> RunPlain(const net::HttpHeaders& headers);
   net::Task<void> RespondBroken();
   // What the dispatcher has read; empty the second time.
