@@ -199,6 +199,6 @@ int Run(const std::vector<std::string>& argv) {
 
 }  // namespace
 
-const Command kCaptureCommand = {"capture", "record engines' event streams into a file", Run};
+const Command kCaptureCommand = {"capture", "record engines' event streams into a file", Run, true};
 
 }  // namespace kvr::cmd

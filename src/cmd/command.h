@@ -14,6 +14,8 @@ struct Command {
   std::string_view name;
   std::string_view summary;
   int (*run)(const std::vector<std::string>& words);
+  // It runs until a signal ends it, so that one which comes before it is ready found nothing to do.
+  bool serves = false;
 };
 
 // All commands, in the order `kvroute --help` shows them.

@@ -36,7 +36,9 @@ int Run(const std::vector<std::string>& words) {
     return 0;
   }
   for (const auto* command : kvr::cmd::Commands()) {
-    if (command->name == words[0]) return command->run({words.begin() + 1, words.end()});
+    if (command->name != words[0]) continue;
+    kvr::cmd::EndOnSignals(command->serves ? 0 : 1);
+    return command->run({words.begin() + 1, words.end()});
   }
   std::fprintf(stderr, "kvroute: no command `%s`; `kvroute --help` lists them\n", words[0].c_str());
   return 2;

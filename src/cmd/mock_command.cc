@@ -338,6 +338,6 @@ int Run(const std::vector<std::string>& argv) {
 
 }  // namespace
 
-const Command kMockCommand = {"mock", "engines without a GPU, for tests and demos", Run};
+const Command kMockCommand = {"mock", "engines without a GPU, for tests and demos", Run, true};
 
 }  // namespace kvr::cmd

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include "base/check.h"
 
@@ -33,7 +34,33 @@ void SetDisposition(int signal, void (*handler)(int)) {
   KVR_CHECK(sigaction(signal, &action, nullptr) == 0);
 }
 
+volatile std::sig_atomic_t end_code = 1;
+
+void EndQuietly(int) {
+  _exit(end_code);
+}
+
+// For what was asked twice. Only async-signal-safe calls.
+void CutShort(int signal) {
+  constexpr std::string_view kText = "second signal: ended without waiting for what is under way\n";
+  static_cast<void>(!write(STDERR_FILENO, kText.data(), kText.size()));
+  _exit(128 + signal);
+}
+
+// Further signals cut the process short.
+void Unblock(const sigset_t& stops) {
+  SetDisposition(SIGTERM, CutShort);
+  SetDisposition(SIGINT, CutShort);
+  KVR_CHECK(pthread_sigmask(SIG_UNBLOCK, &stops, nullptr) == 0);
+}
+
 }  // namespace
+
+void EndOnSignals(int exit_code) {
+  end_code = exit_code;
+  SetDisposition(SIGTERM, EndQuietly);
+  SetDisposition(SIGINT, EndQuietly);
+}
 
 void AnnounceListener(std::string_view what, std::string_view address_port) {
   std::printf("listening %.*s %.*s\n", static_cast<int>(what.size()), what.data(),
@@ -49,13 +76,13 @@ void AnnounceEndpoint(std::string_view what, std::string_view endpoint) {
 
 StopSignals::StopSignals(Hangup hangup) : hangup_(hangup) {
   SetDisposition(SIGPIPE, SIG_IGN);
+  const sigset_t set = Awaited(hangup_);
+  KVR_CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
   // A process started in the background may inherit that they are ignored; an ignored signal is
   // never delivered to a waiter.
   SetDisposition(SIGTERM, SIG_DFL);
   SetDisposition(SIGINT, SIG_DFL);
   if (hangup_ == Hangup::kReported) SetDisposition(SIGHUP, SIG_DFL);
-  const sigset_t set = Awaited(hangup_);
-  KVR_CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
 }
 
 int StopSignals::Wait(const std::function<void()>& on_hangup) {
@@ -66,8 +93,7 @@ int StopSignals::Wait(const std::function<void()>& on_hangup) {
     if (signal != SIGHUP) break;
     if (on_hangup) on_hangup();
   }
-  const sigset_t stops = Awaited(Hangup::kEnds);
-  KVR_CHECK(pthread_sigmask(SIG_UNBLOCK, &stops, nullptr) == 0);
+  Unblock(Awaited(Hangup::kEnds));
   return signal;
 }
 
@@ -78,7 +104,7 @@ bool StopSignals::WaitFor(Nanos timeout) {
   limit.tv_sec = static_cast<time_t>(seconds.count());
   limit.tv_nsec = static_cast<long>((timeout - seconds).count());
   if (sigtimedwait(&set, nullptr, &limit) < 0) return false;
-  KVR_CHECK(pthread_sigmask(SIG_UNBLOCK, &set, nullptr) == 0);
+  Unblock(set);
   return true;
 }
 

@@ -17,6 +17,10 @@ void AnnounceListener(std::string_view what, std::string_view address_port);
 // The same of "SCHEME://ADDRESS:PORT".
 void AnnounceEndpoint(std::string_view what, std::string_view endpoint);
 
+// From now on SIGTERM and SIGINT end the process with `exit_code`, and not by the signal. For a
+// command that has nothing to take down: what it started ends with it.
+void EndOnSignals(int exit_code);
+
 // SIGTERM and SIGINT as something to wait for. Construct it in main's thread before any other
 // thread starts: threads inherit that the two are blocked. SIGPIPE is ignored from then on.
 class StopSignals {
@@ -30,7 +34,8 @@ class StopSignals {
 
   // Blocks until one of them arrives and returns its number; calls `on_hangup` for each SIGHUP
   // meanwhile, if those are reported. From then on a further one ends the
-  // process at once, so that an impatient operator need not wait for the drain. Once an object.
+  // process at once with exit code 128 plus its number, so that an impatient operator need not wait
+  // for the drain. Once an object.
   int Wait(const std::function<void()>& on_hangup = {});
   // Without hang-ups, for at most `timeout`, for commands with a loop of their own: whether one
   // arrived.

@@ -31,7 +31,21 @@ TEST(StopSignalsDeathTest, ASecondSignalEndsTheProcess) {
         ::raise(SIGINT);
         std::exit(0);
       },
-      ::testing::KilledBySignal(SIGINT), "");
+      ::testing::ExitedWithCode(128 + SIGINT), "second signal");
+}
+
+TEST(StopSignalsDeathTest, ASignalBeforeAnythingRunsGivesTheExitCode) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    for (const int code : {0, 1}) {
+      EXPECT_EXIT(
+          {
+            EndOnSignals(code);
+            ::raise(signal);
+            std::exit(7);
+          },
+          ::testing::ExitedWithCode(code), "");
+    }
+  }
 }
 
 TEST(StopSignalsDeathTest, AnIgnoredSignalIsTakenBack) {

@@ -1,5 +1,6 @@
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -7,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <simdjson.h>
+#include <sys/stat.h>
 
 #include "net/net_test_util.h"
 #include "support/process.h"
@@ -146,8 +148,35 @@ TEST(KvrouteGateway, DrainsOnTheFirstSignalAndEndsOnTheSecond) {
   ASSERT_TRUE(client.Send(Post(R"({"model":"m","prompt":[1],"max_tokens":50000,"stream":true})")));
   client.ReadUntil("data: ");
   gateway.Signal(SIGTERM);
-  gateway.Signal(SIGINT);  // row 187
-  EXPECT_THAT(gateway.Wait().exit_code, AnyOf(128 + SIGINT, 128 + SIGTERM));
+  gateway.Signal(SIGINT);            // row 187
+  const auto done = gateway.Wait();  // not by the signal itself: it says so
+  EXPECT_THAT(done.exit_code, AnyOf(128 + SIGINT, 128 + SIGTERM));
+  EXPECT_THAT(done.err, HasSubstr("second signal"));
+}
+
+TEST(KvrouteGateway, ASignalBeforeItListensIsNoFailure) {
+  const std::string pipe = ::testing::TempDir() + "kvroute_gateway_config_pipe";
+  std::remove(pipe.c_str());
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  Process gateway({"gateway", "--config", pipe});
+  const std::ofstream writer(pipe);  // opens when the gateway reads; it waits for the text
+  gateway.Signal(SIGTERM);
+  EXPECT_EQ(gateway.Wait().exit_code, 0) << gateway.err();
+  std::remove(pipe.c_str());
+}
+
+TEST(KvrouteReplay, ASignalIsAFailureAndNoSignalsDeath) {
+  const std::string trace = ::testing::TempDir() + "kvroute_replay_signal.jsonl";
+  std::ofstream(trace) << R"({"timestamp":0,"input_length":512,"output_length":1,"hash_ids":[1]})"
+                       << '\n';
+  net::testing::RawServer mute;
+  Process replay({"replay", "--no-progress", "--arm",
+                  "mute=http://127.0.0.1:" + std::to_string(mute.port()), trace});
+  const auto request = mute.Accept();
+  EXPECT_THAT(request->ReadUntil("\r\n\r\n"), StartsWith("POST "));
+  replay.Signal(SIGTERM);
+  EXPECT_EQ(replay.Wait().exit_code, 1);
+  std::remove(trace.c_str());
 }
 
 TEST(KvrouteGateway, APortInUseEndsIt) {  // row 184
