@@ -24,6 +24,7 @@ namespace kvr {
 class KVR_TSA(capability("mutex")) Mutex {
  public:
   void lock() KVR_TSA(acquire_capability()) { mutex_.lock(); }
+  bool try_lock() KVR_TSA(try_acquire_capability(true)) { return mutex_.try_lock(); }
   void unlock() KVR_TSA(release_capability()) { mutex_.unlock(); }
 
  private:

@@ -144,6 +144,12 @@ void BindIndex(ServerConfig& config, config::OptionTable& table) {
             "Blocks of a hybrid model's side groups that a rank keeps; beyond, new ones count as "
             "absent")
       .Unit("blocks");
+  table
+      .Bind(
+          "index", "memory_limit", &index.memory_limit,
+          "Heap of a partition's index; beyond, the least recently used blocks go, and predictions "
+          "may be too low; 0: no limit")
+      .Unit("bytes");
 }
 
 void BindLog(ServerConfig& config, config::OptionTable& table) {

@@ -27,7 +27,7 @@ TEST(ServerConfig, ReadsEveryPart) {
       "  keep_rejected_bytes: 16, poll_interval_ms: 21, reference_metrics: true}\n"
       "identity: {unmapped_keys: ignore}\n"
       "index: {blocks_max: 17, ranks_max: 18, pending_blocks_max: 19, remembered_names_max: 20,\n"
-      "  side_blocks_max: 22}\n"
+      "  side_blocks_max: 22, memory_limit: 25000000}\n"
       "log: {level: \"off\"}\n",
       "f");
   ASSERT_TRUE(loaded) << loaded.error().message;
@@ -60,6 +60,7 @@ TEST(ServerConfig, ReadsEveryPart) {
   EXPECT_EQ(config.index.pending_blocks_max, 19u);
   EXPECT_EQ(config.index.remembered_names_max, 20u);
   EXPECT_EQ(config.index.side_blocks_max, 22u);
+  EXPECT_EQ(config.index.memory_limit, 25'000'000u);
   EXPECT_EQ(config.log_level, LogLevel::kOff);
   EXPECT_TRUE(config.Validate());
 }

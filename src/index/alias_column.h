@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "index/heap_bytes.h"
 #include "index/run_planes.h"
 #include "model/ids.h"
 
@@ -44,7 +45,7 @@ class AliasColumn {
     return room_.Has(depth) && depth >= published_end_;
   }
   [[nodiscard]] std::size_t bytes() const {
-    return sizeof(AliasColumn) + cells_.size() * sizeof(cells_[0]);
+    return HeapBytes(sizeof(AliasColumn)) + HeapBytes(cells_.capacity() * sizeof(cells_[0]));
   }
 
  private:
@@ -66,7 +67,7 @@ struct AliasList {
     return at != columns.end() && (*at)->slot() == slot ? *at : nullptr;
   }
   [[nodiscard]] std::size_t bytes() const {
-    return sizeof(AliasList) + columns.capacity() * sizeof(void*);
+    return HeapBytes(sizeof(AliasList)) + HeapBytes(columns.capacity() * sizeof(void*));
   }
 };
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "index/heap_bytes.h"
+
 namespace kvr::index {
 
 // Finds items, addressed by non-zero numbers, by hash. Equal keys are allowed; the newest comes
@@ -39,7 +41,9 @@ class ChainTable {
   }
 
   [[nodiscard]] std::size_t size() const { return size_; }
-  [[nodiscard]] std::size_t bytes() const { return heads_.capacity() * sizeof(std::uint32_t); }
+  [[nodiscard]] std::size_t bytes() const {
+    return HeapBytes(heads_.capacity() * sizeof(std::uint32_t));
+  }
 
  private:
   static constexpr std::size_t kSmallest = 16;

@@ -1,22 +1,47 @@
 // Finds a run by where it hangs and what it begins with.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 
 #include "index/hash_mix.h"
+#include "index/heap_bytes.h"
 #include "model/ids.h"
 
 namespace kvr::index {
 
-// Open addressing; an entry is 32 bits of the hash and a number, only a hint that the caller
-// verifies. One thread writes while others probe: an erased entry leaves a mark, nothing moves, and
-// a rebuilt table takes the place of the old one, which the writer keeps for as long as somebody
-// may probe it.
+// Open addressing in segments that grow and shrink alone, so that no event waits for all of them.
+// An entry is 32 bits of the hash and a number, only a hint that the caller verifies. One thread
+// writes while others probe: an erased entry leaves a mark, nothing moves, and a rebuilt segment
+// takes the place of the old one, which the writer keeps for as long as somebody may probe it.
 class ChildTable {
  public:
+  // The entries follow the struct.
+  class Table {
+   public:
+    struct Deleter {
+      void operator()(const Table* table) const { ::operator delete(const_cast<Table*>(table)); }
+    };
+
+    const std::uint64_t mask;  // its size less one, a power of two
+    [[nodiscard]] std::atomic<std::uint64_t>& operator[](std::size_t i) const {
+      return reinterpret_cast<std::atomic<std::uint64_t>*>(const_cast<Table*>(this) + 1)[i];
+    }
+    [[nodiscard]] std::size_t bytes() const { return HeapBytes(BytesFor(mask + 1)); }
+
+   private:
+    friend class ChildTable;
+    explicit Table(std::uint64_t mask_in) : mask(mask_in) {}
+    static std::size_t BytesFor(std::size_t size) {
+      return sizeof(Table) + size * sizeof(std::atomic<std::uint64_t>);
+    }
+  };
+  using TablePtr = std::unique_ptr<const Table, Table::Deleter>;
+
   explicit ChildTable(std::uint64_t seed) : seed_(seed) {}
 
   [[nodiscard]] std::uint64_t Hash(std::uint32_t parent, std::uint32_t depth,
@@ -27,71 +52,47 @@ class ChildTable {
   // Hands over entries of this hash until `take` returns true.
   template <typename Take>
   void Probe(std::uint64_t hash, Take&& take) const {
-    const Table* const table = current_.load(std::memory_order_seq_cst);
+    const Table* const table = current_[SegmentOf(hash)].load(std::memory_order_seq_cst);
     if (table == nullptr) return;
-    for (std::size_t i = hash & table->mask;; i = (i + 1) & table->mask) {
-      const std::uint64_t entry = table->entries[i].load(std::memory_order_acquire);
+    const std::uint64_t tag = TagOf(hash);
+    for (std::size_t i = HomeOf(tag) & table->mask;; i = (i + 1) & table->mask) {
+      const std::uint64_t entry = (*table)[i].load(std::memory_order_acquire);
       if (entry == kEmpty) return;
-      if (entry >> 32 == hash >> 32 && entry != kErased && take(static_cast<std::uint32_t>(entry)))
+      if (TagOf(entry) == tag && entry != kErased && take(static_cast<std::uint32_t>(entry)))
         return;
     }
   }
 
-  // Tables that were replaced are handed over as void pointers to Free.
-  struct Table {
-    std::size_t mask = 0;
-    std::unique_ptr<std::atomic<std::uint64_t>[]> entries;
-    [[nodiscard]] std::size_t bytes() const {
-      return sizeof(Table) + (mask + 1) * sizeof(entries[0]);
-    }
-  };
+  // Both return the table that was replaced, if any.
+  [[nodiscard]] TablePtr Insert(std::uint64_t hash, std::uint32_t id);
+  [[nodiscard]] TablePtr Erase(std::uint64_t hash, std::uint32_t id);  // it must be there
 
-  // `hash_of(id)` gives the hash of an entry, for a rebuild. Returns the table that was replaced.
-  template <typename HashOf>
-  std::unique_ptr<const Table> Insert(std::uint64_t hash, std::uint32_t id, HashOf&& hash_of) {
-    std::unique_ptr<const Table> old;
-    if (owned_ == nullptr || (used_ + 1) * 4 > (owned_->mask + 1) * 3) old = Rebuild(hash_of);
-    Put(*owned_, hash, id);
-    ++used_;
-    ++live_;
-    return old;
-  }
-  void Erase(std::uint64_t hash, std::uint32_t id);
-
-  [[nodiscard]] std::size_t bytes() const { return owned_ ? owned_->bytes() : 0; }
+  [[nodiscard]] std::size_t bytes() const { return heap_; }
 
  private:
+  static constexpr unsigned kSegmentBits = 6;
+  static constexpr std::size_t kSegments = std::size_t{1} << kSegmentBits;
   static constexpr std::uint64_t kEmpty = 0;
   static constexpr std::uint64_t kErased = 0xFFFF'FFFF;  // never a number in use
 
-  static void Put(Table& table, std::uint64_t hash, std::uint32_t id) {
-    std::size_t i = hash & table.mask;
-    while (table.entries[i].load(std::memory_order_relaxed) != kEmpty)
-      i = (i + 1) & table.mask;
-    table.entries[i].store((hash >> 32 << 32) | id, std::memory_order_release);
-  }
+  struct Segment {
+    std::unique_ptr<Table, Table::Deleter> table;
+    std::uint32_t used = 0;  // marks included
+    std::uint32_t live = 0;
+  };
 
-  template <typename HashOf>
-  std::unique_ptr<const Table> Rebuild(HashOf&& hash_of) {
-    auto table = MakeTable(live_ + 1);
-    for (std::size_t i = 0; owned_ && i <= owned_->mask; ++i) {
-      const std::uint64_t entry = owned_->entries[i].load(std::memory_order_relaxed);
-      if (entry == kEmpty || entry == kErased) continue;
-      const auto id = static_cast<std::uint32_t>(entry);
-      Put(*table, hash_of(id), id);
-    }
-    used_ = live_;
-    table.swap(owned_);
-    current_.store(owned_.get(), std::memory_order_seq_cst);
-    return table;
-  }
-  static std::unique_ptr<Table> MakeTable(std::size_t live);
+  static std::size_t SegmentOf(std::uint64_t hash) { return hash >> (64 - kSegmentBits); }
+  static std::uint64_t TagOf(std::uint64_t hash) { return hash >> 32 << 32; }
+  // From what an entry keeps, so that a rebuild asks for nothing.
+  static std::uint32_t HomeOf(std::uint64_t tag) { return static_cast<std::uint32_t>(tag >> 32); }
+
+  static void Put(const Table& table, std::uint64_t entry);
+  TablePtr Rebuild(std::size_t segment, std::uint32_t live);
 
   std::uint64_t seed_;
-  std::atomic<const Table*> current_{nullptr};
-  std::unique_ptr<Table> owned_;  // the same
-  std::size_t used_ = 0;          // marks included
-  std::size_t live_ = 0;
+  std::array<std::atomic<const Table*>, kSegments> current_{};
+  std::array<Segment, kSegments> segments_;  // own the same
+  std::size_t heap_ = 0;
 };
 
 }  // namespace kvr::index

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "index/hash_mix.h"
+#include "index/heap_bytes.h"
 #include "model/ids.h"
 
 namespace kvr::index {
@@ -147,7 +148,8 @@ class EngineTable {
         fits = Put(grown, Home(grown, hash), Entry(PlaceOf(entry)) | TagOf(hash)) == 0;
       }
     }
-    heap_ += (std::size_t{grown.size} - segment.size) * sizeof(std::uint64_t);
+    heap_ += HeapBytes(grown.size * sizeof(std::uint64_t));
+    heap_ -= HeapBytes(segment.size * sizeof(std::uint64_t));
     segment = std::move(grown);
   }
 

@@ -225,6 +225,151 @@ TYPED_TEST(IndexConcurrency, ARemovedRankIsGoneAtOnce) {
   EXPECT_EQ(wrong, 0u);
 }
 
+// A rank with many runs leaves while others change the shape of the same runs and queries walk
+// them.
+TYPED_TEST(IndexConcurrency, OthersGoOnWhileARankLeaves) {
+  constexpr std::uint32_t kChains = 600;
+  constexpr std::uint32_t kBlocks = 8;
+  const auto chain = [](std::uint32_t number, std::uint32_t end) {
+    std::vector<PlacedBlock> blocks;
+    for (std::uint32_t i = 0; i < end; ++i)
+      blocks.push_back({EngineHash{number * 100 + i}, BlockHash{number * 100 + i}});
+    return blocks;
+  };
+  const auto store = [&chain](PrefixIndex& index, RankSlot slot, std::uint32_t number,
+                              std::uint32_t end) {
+    const std::vector<PlacedBlock> blocks = chain(number, end);
+    PlacementEvent event;
+    event.blocks = blocks;
+    index.Apply(slot, event);
+  };
+  TypeParam index{IndexOptions{.remembered_names_max = 0}};
+  const Rank leaver{WorkerId{1}, 0};
+  const Rank other{WorkerId{2}, 0};
+  std::atomic<bool> done{false};
+  std::atomic<std::uint64_t> wrong{0};
+  {
+    std::jthread writer([&] {
+      const RankSlot slot = *index.AddRank(other);
+      Rng rng(1);
+      while (!done) {
+        const auto number = static_cast<std::uint32_t>(rng.Below(kChains));
+        store(index, slot, number, 1 + static_cast<std::uint32_t>(rng.Below(kBlocks)));
+        const std::vector<EngineHash> removed = {
+            EngineHash{rng.Below(kChains) * 100 + rng.Below(kBlocks)}};
+        PlacementEvent event;
+        event.kind = PlacementKind::kRemoved;
+        event.removed = removed;
+        index.Apply(slot, event);
+      }
+    });
+    std::jthread reader([&] {
+      OverlapScores scores;
+      Rng rng(2);
+      while (!done) {
+        std::vector<BlockHash> query;
+        for (const PlacedBlock& block :
+             chain(static_cast<std::uint32_t>(rng.Below(kChains)), kBlocks + 1))
+          query.push_back(block.local);
+        index.Match(query, {}, scores);
+        for (const RankSlot scored : scores.scored())
+          wrong += scores.at(scored).depth() > kBlocks;
+        index.Dump([&wrong](const PlacementEvent& event) { wrong += event.blocks.empty(); });
+      }
+    });
+    OverlapScores scores;
+    for (int round = 0; round < 12; ++round) {
+      const RankSlot slot = *index.AddRank(leaver);
+      for (std::uint32_t number = 0; number < kChains; ++number)
+        store(index, slot, number, kBlocks);
+      if (round % 2 == 0) {
+        wrong += !index.RemoveRank(leaver);
+        wrong += index.FindRank(leaver).has_value();
+      } else {
+        PlacementEvent event;
+        event.kind = PlacementKind::kCleared;
+        index.Apply(slot, event);
+        wrong += index.StatsOf(slot).blocks[0];
+      }
+      for (std::uint32_t number = 0; number < kChains; ++number) {
+        index.Match(std::vector<BlockHash>{BlockHash{number * 100}}, {}, scores);
+        for (const RankSlot scored : scores.scored())
+          wrong += scores.at(scored).rank == leaver;
+      }
+    }
+    done = true;
+  }
+  EXPECT_EQ(wrong, 0u);
+  index.RemoveRank(leaver);
+  index.RemoveRank(other);
+  EXPECT_EQ(index.Stats().nodes + index.Stats().idle_nodes, 0u);
+}
+
+// At its limit an index drops blocks of all ranks while queries walk them; no answer passes what
+// the rank stored, and names the right block.
+TEST(RunArenaConcurrency, EvictsBesideReaders) {
+  constexpr std::uint32_t kBlocks = 40;
+  RunArena index{IndexOptions{.remembered_names_max = 16, .memory_limit = 400'000}};
+  std::atomic<bool> done{false};
+  std::atomic<std::uint64_t> wrong{0};
+  std::atomic<std::uint64_t> answers{0};
+  const auto local = [](std::uint64_t chain, std::uint32_t i) {
+    return BlockHash{i < 10 ? i + 1 : chain * 1'000 + i};
+  };
+  {
+    std::vector<std::jthread> readers;
+    for (std::uint64_t r = 0; r < 2; ++r) {
+      readers.emplace_back([&, r] {
+        OverlapScores scores;
+        Rng rng(r);
+        for (bool last = false; !last;) {
+          last = done;
+          const std::uint64_t chain = 1 + rng.Below(1'000);
+          std::vector<BlockHash> query;
+          for (std::uint32_t i = 0; i < kBlocks; ++i)
+            query.push_back(local(chain, i));
+          index.Match(query, {}, scores);
+          for (const RankSlot slot : scores.scored()) {
+            const RankOverlap& overlap = scores.at(slot);
+            const std::uint64_t rank = Raw(overlap.rank.worker);
+            wrong += overlap.depth() == 0 || overlap.depth() > kBlocks - rank ||
+                     Raw(overlap.last) != Raw(query[overlap.depth() - 1]) + (rank << 40);
+            ++answers;
+          }
+        }
+      });
+    }
+    {
+      std::vector<std::jthread> writers;
+      for (std::uint64_t w = 0; w < 2; ++w) {
+        writers.emplace_back([&, w] {
+          Rng rng(10 + w);
+          for (int step = 0; step < 4'000; ++step) {
+            const std::uint64_t rank = 2 * rng.Below(3) + w;
+            const RankSlot slot = *index.AddRank(Rank{WorkerId{rank}, 0});
+            const std::uint64_t chain = 1 + rng.Below(1'000);
+            std::vector<PlacedBlock> blocks;
+            for (std::uint32_t i = 0; i < kBlocks - rank; ++i)
+              blocks.push_back({EngineHash{Raw(local(chain, i)) + (rank << 40)}, local(chain, i)});
+            PlacementEvent event;
+            event.blocks = blocks;
+            index.Apply(slot, event);
+          }
+        });
+      }
+    }
+    done = true;
+  }
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GT(answers, 0u);
+  EXPECT_GT(index.Stats().evicted_blocks, 0u);
+  // Readers may have held something back; the next update frees it.
+  const RankSlot slot = *index.AddRank(Rank{WorkerId{0}, 0});
+  PlacementEvent event;
+  index.Apply(slot, event);
+  EXPECT_LE(index.Stats().bytes, 400'000u);
+}
+
 // Many ranks hold other parts of the same two chains, half of them under names of their own, so
 // that runs are split, joined, cut and freed while queries walk them. An answer never passes what
 // the rank ever stores, and ends in the rank's own name of the block there.

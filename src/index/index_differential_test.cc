@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -327,6 +328,64 @@ TEST_P(Differential, AnswersLikeTheModel) {
                   << "\n"
                   << Difference(history, profile);
   });
+}
+
+// With a memory limit the index may know less than the model, never more.
+TEST_P(Differential, NeverMoreThanTheModelWithALimit) {
+  const Profile& profile = GetParam();
+  // Engines that give one name to several blocks are left to chance as to which of them goes.
+  if (profile.illegal) return;
+  std::uint64_t evicted = 0;
+  ForEachSeed(profile.length > 1'000 ? 2 : kSeeds / 2, [&](std::uint64_t seed) {
+    Generator generator(profile, seed);
+    IndexOptions options = OptionsOf(profile);
+    script::Player model(std::make_unique<NaiveIndex>(options));
+    // A third of what it would take.
+    script::Player all(std::make_unique<RunArena>(options));
+    const std::uint64_t empty = all.index().Stats().bytes;
+    const auto ops =
+        ParseAll(generator.History(profile.length > 1'000 ? 100 : 1'000), profile.own_names);
+    for (std::size_t i = 0; i < ops.size() / 2; ++i)
+      all.Update(ops[i]);
+    options.memory_limit = empty + (all.index().Stats().bytes - empty) / 3;
+    script::Player index(std::make_unique<RunArena>(options));
+    for (const script::Op& op : ops) {
+      index.Update(op);
+      model.Update(op);
+      const auto query = script::Parse(generator.Query())[0].query;
+      const script::Answers answers = index.Query(query);
+      const script::Answers most = model.Query(query);
+      for (const auto& [rank, answer] : answers) {
+        const auto known = most.find(rank);
+        const auto depth = [](const script::Answer& of) {
+          return std::accumulate(of.depths.blocks.begin(), of.depths.blocks.end(), 0u);
+        };
+        const bool fits =
+            known != most.end() && depth(answer) <= depth(known->second) &&
+            answer.depths.blocks[0] <= known->second.depths.blocks[0] &&
+            (depth(answer) < depth(known->second) || answer.last == known->second.last);
+        ASSERT_TRUE(fits) << "seed " << seed << ", " << op.text << ": " << ToString(answers)
+                          << ", at most " << ToString(most);
+      }
+      const IndexStats stats = index.index().Stats();
+      ASSERT_LE(stats.memberships, model.index().Stats().memberships);
+      ASSERT_EQ(std::accumulate(stats.bytes_of.begin(), stats.bytes_of.end(), std::uint64_t{0}),
+                stats.bytes);
+    }
+    evicted += index.index().Stats().evicted_memberships;
+    // It leaves nothing behind, and what it dumps it can read.
+    const script::Player copy = index.Restored(std::make_unique<RunArena>(OptionsOf(profile)));
+    EXPECT_EQ(copy.SortedDump(), index.SortedDump()) << "seed " << seed;
+    while (!index.slots().empty()) {
+      script::Op op;
+      op.kind = script::Op::Kind::kRemoveRank;
+      op.rank = index.slots().begin()->first;
+      EXPECT_EQ(index.Update(op), "ok");
+    }
+    const IndexStats stats = index.index().Stats();
+    EXPECT_EQ(stats.nodes + stats.idle_nodes + stats.memberships, 0u) << "seed " << seed;
+  });
+  EXPECT_GT(evicted, 0u);
 }
 
 // Everything that has to come to the same index, however it was announced.

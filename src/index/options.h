@@ -22,6 +22,10 @@ struct IndexOptions {
   // Blocks of a hybrid model's side groups, a rank; see SideGroups. Beyond it new ones count as
   // absent.
   std::uint32_t side_blocks_max = 1u << 22;
+  // Heap of one index, counted as glibc gives it out; 0: no limit. An update that passes it evicts
+  // the least recently used blocks, so that answers may be too low, never too high. One event may
+  // pass it for as long as it is applied. Side groups are not counted.
+  std::uint64_t memory_limit = 0;
   // Mixed into every hash table, whose keys come from outside. Set a secret one in production.
   std::uint64_t hash_seed = 0x9E3779B97F4A7C15u;
 

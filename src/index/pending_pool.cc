@@ -1,5 +1,7 @@
 #include "index/pending_pool.h"
 
+#include "index/heap_bytes.h"
+
 namespace kvr::index {
 
 std::size_t PendingPool::Add(PendingBlock block) {
@@ -49,6 +51,13 @@ bool PendingPool::Remove(EngineHash name, std::uint8_t tier) {
   return true;
 }
 
+std::size_t PendingPool::DropOldest(std::size_t count) {
+  std::size_t dropped = 0;
+  for (; dropped < count && !by_age_.empty(); ++dropped)
+    TakeOut(by_name_.find(by_age_.begin()->second));
+  return dropped;
+}
+
 void PendingPool::Clear() {
   by_name_.clear();
   by_age_.clear();
@@ -57,9 +66,10 @@ void PendingPool::Clear() {
 
 std::size_t PendingPool::bytes() const {
   constexpr std::size_t kTreeNode = 4 * sizeof(void*);
-  return by_name_.size() * (kTreeNode + sizeof(EngineHash) + sizeof(Waiting)) +
-         by_age_.size() * (kTreeNode + sizeof(Age) + sizeof(EngineHash)) +
-         by_parent_.size() * (kTreeNode + 2 * sizeof(EngineHash) + sizeof(Age));
+  constexpr auto node = [](std::size_t value) { return HeapBytes(kTreeNode + value); };
+  return by_name_.size() * node(sizeof(decltype(by_name_)::value_type)) +
+         by_age_.size() * node(sizeof(decltype(by_age_)::value_type)) +
+         by_parent_.size() * node(sizeof(decltype(by_parent_)::value_type));
 }
 
 PendingPool::Waiting PendingPool::TakeOut(std::map<EngineHash, Waiting>::iterator it) {

@@ -37,6 +37,8 @@ class PendingPool {
   // Takes one tier from the block of this name; false when it does not wait in that tier.
   bool Remove(EngineHash name, std::uint8_t tier);
 
+  // Drops up to `count`; says how many.
+  std::size_t DropOldest(std::size_t count);
   void Clear();
   [[nodiscard]] std::size_t size() const { return by_name_.size(); }
   // Estimated heap in use.

@@ -22,7 +22,8 @@ enum class ApplyStatus : std::uint8_t {
   kOk,
   kParentNotFound,   // stored under a parent, or without content, that the rank never announced:
                      // blocks wait (see Apply)
-  kBlockNotFound,    // removed a block the rank does not hold; the event's other blocks are removed
+  kBlockNotFound,    // removed a block the rank does not hold, or one that was evicted; the event's
+                     // other blocks are removed
   kInvalidSequence,  // a store that names its own parent: not applied
   kCapacity,         // a limit refused the blocks: not applied
 };
@@ -42,6 +43,21 @@ struct RankStats {
   Rank rank;
   std::array<std::uint64_t, kTierCount> blocks{};  // held, per tier, reachable or not
   std::uint64_t pending_blocks = 0;                // waiting for their parent or their content
+  // Held blocks, per tier, that gave way to the memory limit since the rank was last empty by its
+  // own events. Not 0: the engine may hold more than answers say.
+  std::uint64_t evicted = 0;
+};
+
+// What the heap of an index is used for.
+inline constexpr std::size_t kHeapUseCount = 7;
+inline constexpr std::array<std::string_view, kHeapUseCount> kHeapUseNames = {
+    "columns",  // block hashes and names
+    "states",   // who holds what
+    "aliases",  // names of single ranks
+    "names",    // the table of common names
+    "tree",     // runs, and the tables that find them
+    "ranks",    // what ranks wait for and remember, and where they hold something
+    "retired"   // freed once the queries under way are done
 };
 
 struct IndexStats {
@@ -52,7 +68,15 @@ struct IndexStats {
   std::uint64_t pending_blocks = 0;
   std::uint64_t pending_dropped = 0;  // gave way to newer ones since the start
   std::uint64_t name_conflicts = 0;   // stores that gave a rank's known name to another block
-  std::uint64_t bytes = 0;            // estimated heap in use
+  std::uint64_t runs = 0;             // stretches of blocks without a branch
+  std::uint64_t splits = 0;           // of runs, since the start
+  std::uint64_t joins = 0;
+  // Gave way to the memory limit since the start, though held: distinct blocks, and (rank, tier,
+  // block) triples.
+  std::uint64_t evicted_blocks = 0;
+  std::uint64_t evicted_memberships = 0;
+  std::uint64_t bytes = 0;                              // heap in use, as counted
+  std::array<std::uint64_t, kHeapUseCount> bytes_of{};  // by use
 };
 
 struct MatchOptions {
@@ -69,6 +93,9 @@ struct MatchOptions {
 // holds them in the device tier, from there in host_pinned, then disk, then external; each tier
 // once. A rank that does not hold the first block in the device tier starts in the nearest tier
 // that does.
+//
+// With a memory limit it may hold less: evicted blocks are as if they had been removed, until the
+// engine announces them again.
 class PrefixIndex {
  public:
   virtual ~PrefixIndex() = default;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 
+#include "index/heap_bytes.h"
 #include "index/run_state.h"
 
 namespace kvr::index {
@@ -29,7 +30,11 @@ class RememberedBlocks {
   void Move(RunId from, RunId to, Stretch blocks);
 
   [[nodiscard]] std::size_t size() const { return size_; }  // blocks
-  [[nodiscard]] std::size_t bytes() const { return list_.size() * sizeof(Dropped); }
+  // Estimated heap in use: a deque's nodes have 512 bytes.
+  [[nodiscard]] std::size_t bytes() const {
+    constexpr std::size_t kNode = 512;
+    return (list_.size() * sizeof(Dropped) / kNode + 1) * HeapBytes(kNode) + HeapBytes(64);
+  }
 
  private:
   std::deque<Dropped> list_;

@@ -26,7 +26,9 @@ RunArena::RunArena(const IndexOptions& options)
 }
 
 Result<RankSlot> RunArena::AddRank(Rank rank) {
-  Lock lock(mutex_);
+  FairLock lock(mutex_);
+  while (leaving_.contains(rank))
+    mutex_.LetIn();
   if (const auto known = ranks_.find(rank); known != ranks_.end()) return known->second;
   const std::size_t free = free_slots_.empty() ? slots_.size() : *free_slots_.begin();
   if (free >= options_.ranks_max) {
@@ -42,6 +44,7 @@ Result<RankSlot> RunArena::AddRank(Rank rank) {
     free_slots_.erase(free_slots_.begin());
   }
   slots_[free] = std::make_unique<RankBlocks>(rank, slot, options_);
+  CountBytes(*slots_[free]);
   ranks_.emplace(rank, RankSlot{slot});
   // No state that a query can see has this slot's bit: the last owner waited for that.
   rank_cells_[free].worker.store(Raw(rank.worker), std::memory_order_relaxed);
@@ -52,31 +55,41 @@ Result<RankSlot> RunArena::AddRank(Rank rank) {
 }
 
 std::optional<RankSlot> RunArena::FindRank(Rank rank) const {
-  Lock lock(mutex_);
+  FairLock lock(mutex_);
   const auto known = ranks_.find(rank);
   return known == ranks_.end() ? std::nullopt : std::optional(known->second);
 }
 
 bool RunArena::RemoveRank(Rank rank) {
-  Lock lock(mutex_);
+  FairLock lock(mutex_);
+  while (leaving_.contains(rank))
+    mutex_.LetIn();
   const auto known = ranks_.find(rank);
   if (known == ranks_.end()) return false;
   const std::uint32_t slot = Raw(known->second);
-  Clear(*slots_[slot]);
-  runs_.CommitAndWait();
-  slots_[slot].reset();
   ranks_.erase(known);
+  leaving_.insert(rank);
+  Clear(*slots_[slot]);
+  runs_.Commit();
+  // The slot's next owner must not meet a query that still reads of this one.
+  const std::uint64_t now = epoch_.Advance();
+  while (!epoch_.HasPassed(now))
+    mutex_.LetIn();
+  runs_.FreeRetired();
+  rank_bytes_ -= slots_[slot]->counted_bytes;
+  slots_[slot].reset();
   free_slots_.insert(slot);
   while (!slots_.empty() && !slots_.back()) {
     slots_.pop_back();
     free_slots_.erase(static_cast<std::uint32_t>(slots_.size()));
   }
   slots_end_.store(static_cast<std::uint32_t>(slots_.size()), std::memory_order_release);
+  leaving_.erase(rank);
   return true;
 }
 
 ApplyResult RunArena::Apply(RankSlot slot, const PlacementEvent& event) {
-  Lock lock(mutex_);
+  FairLock lock(mutex_);
   KVR_CHECK(Raw(slot) < slots_.size() && slots_[Raw(slot)]);
   RankBlocks& rank = *slots_[Raw(slot)];
   ApplyResult result;
@@ -92,6 +105,11 @@ ApplyResult RunArena::Apply(RankSlot slot, const PlacementEvent& event) {
       break;
   }
   runs_.Commit();
+  CountBytes(rank);
+  if (options_.memory_limit > 0) {
+    Tick();
+    KeepLimit();
+  }
   return result;
 }
 
@@ -248,11 +266,14 @@ bool RunArena::Hold(RankBlocks& rank, RunId run, Stretch blocks, unsigned tiers,
       eligible && runs_.View(run, kEligiblePlane).Count(rank.slot, blocks) < blocks.size();
   if (missing == 0 && !note) return false;
   RunDraft& draft = runs_.Edit(run);
+  draft.used_at = clock_.load(std::memory_order_relaxed);
   const Stretch whole = runs_.BlocksOf(run);
   for (std::size_t tier = 0; tier < kTierCount; ++tier) {
     if (((tiers >> tier) & 1u) == 0) continue;
+    if (!draft.planes[tier].view().HasAny(rank.slot)) rank.runs.Add(run);
     const std::uint32_t added = draft.planes[tier].Add(rank.slot, blocks, whole);
     rank.held[tier] += added;
+    rank.memberships += added;
     memberships_ += added;
   }
   if (note) draft.planes[kEligiblePlane].Add(rank.slot, blocks, whole);
@@ -263,29 +284,34 @@ bool RunArena::Hold(RankBlocks& rank, RunId run, Stretch blocks, unsigned tiers,
 }
 
 void RunArena::Clear(RankBlocks& rank) {
-  for (RunId run = 1; run < runs_.end(); ++run) {
-    if (!runs_.InUse(run)) continue;
-    bool any = false;
-    for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
-      any |= runs_.View(run, plane).HasAny(rank.slot);
-    if (!any) continue;
+  constexpr std::size_t kAtOnce = 2'048;  // blocks, and some for each run
+  constexpr std::size_t kForRun = 16;
+  memberships_ -= rank.memberships;
+  rank.memberships = 0;
+  rank.held = {};
+  rank.evicted = 0;
+  rank.names = PrivateNames(options_.hash_seed);
+  rank.remembered = RememberedBlocks();
+  rank.victims = {};
+  rank.pending.Clear();
+  rank.sweeping = true;
+  for (std::size_t work = 0; rank.runs.size() > 0;) {
+    const RunId run = rank.runs.Take();
     for (PlaneDraft& plane : runs_.Edit(run).planes)
       plane.Drop(rank.slot);
     runs_.DropAliases(run, rank.slot);
-    // Runs are not joined while some of them still name the rank.
-    runs_.Publish();
+    work += kForRun + runs_.BlocksOf(run).size();
+    if (work < kAtOnce) continue;
+    work = 0;
+    runs_.Commit();
+    CountBytes(rank);
+    mutex_.LetIn();
   }
-  for (std::uint64_t& held : rank.held) {
-    memberships_ -= held;
-    held = 0;
-  }
-  rank.names = PrivateNames(options_.hash_seed);
-  rank.remembered = RememberedBlocks();
-  rank.pending.Clear();
+  rank.sweeping = false;
 }
 
 IndexStats RunArena::Stats() const {
-  Lock lock(mutex_);
+  FairLock lock(mutex_);
   IndexStats stats;
   stats.ranks = ranks_.size();
   stats.nodes = runs_.held_blocks();
@@ -293,21 +319,30 @@ IndexStats RunArena::Stats() const {
   stats.memberships = memberships_;
   stats.pending_dropped = pending_dropped_;
   stats.name_conflicts = name_conflicts_;
-  stats.bytes = runs_.bytes() + rank_cells_.bytes() + slots_.capacity() * sizeof(slots_[0]);
+  stats.runs = runs_.runs();
+  stats.splits = runs_.splits();
+  stats.joins = runs_.joins();
+  stats.evicted_blocks = evicted_blocks_;
+  stats.evicted_memberships = evicted_memberships_;
   for (const auto& slot : slots_) {
-    if (!slot) continue;
-    stats.pending_blocks += slot->pending.size();
-    stats.bytes +=
-        sizeof(RankBlocks) + slot->names.bytes() + slot->remembered.bytes() + slot->pending.bytes();
+    if (slot) stats.pending_blocks += slot->pending.size();
   }
+  const RunStoreBytes bytes = runs_.bytes();
+  stats.bytes = Bytes();
+  stats.bytes_of = {bytes.columns, bytes.states, bytes.aliases,
+                    bytes.names,   bytes.tree,   stats.bytes - bytes.total(),
+                    bytes.retired};
   return stats;
 }
 
 RankStats RunArena::StatsOf(RankSlot slot) const {
-  Lock lock(mutex_);
+  FairLock lock(mutex_);
   if (Raw(slot) >= slots_.size() || !slots_[Raw(slot)]) return {};
   const RankBlocks& rank = *slots_[Raw(slot)];
-  return {.rank = rank.rank, .blocks = rank.held, .pending_blocks = rank.pending.size()};
+  return {.rank = rank.rank,
+          .blocks = rank.held,
+          .pending_blocks = rank.pending.size(),
+          .evicted = rank.evicted};
 }
 
 }  // namespace kvr::index

@@ -17,11 +17,13 @@
 
 #include "base/epoch.h"
 #include "base/mutex.h"
+#include "index/fair_mutex.h"
 #include "index/options.h"
 #include "index/pending_pool.h"
 #include "index/prefix_index.h"
 #include "index/private_names.h"
 #include "index/remembered_blocks.h"
+#include "index/run_set.h"
 #include "index/run_state.h"
 #include "index/run_store.h"
 #include "index/stable_array.h"
@@ -37,8 +39,13 @@ namespace kvr::index {
 // before or what it is after, and blocks it cannot find in between count as not held.
 //
 // Costs: Match O(blocks / 8 + runs walked × slots / 64), and for each rank that leaves the others;
-// Apply O(blocks) and O(slots / 64) for each run it changes; Cleared and RemoveRank O(runs), the
-// latter also waits for the queries under way.
+// Apply O(blocks) and O(slots / 64) for each run it changes; Cleared, RemoveRank and Dump O(runs of
+// the rank). Cleared and RemoveRank let other updates in between; RemoveRank also waits for the
+// queries under way.
+//
+// With a memory limit, an update that passes it makes room: the rank that holds most gives up its
+// least recently used leaves, blocks that no others hang on, and whoever shares them loses them,
+// too. A leaf is used when a query ends in its run, or a store reaches it.
 class RunArena final : public PrefixIndex {
  public:
   // `options` must be valid.
@@ -59,7 +66,13 @@ class RunArena final : public PrefixIndex {
   class Walk;
   class RankDump;
   class Removal;
+  class Eviction;
 
+  // A leaf that may have to go: still there, and not used since.
+  struct Victim {
+    RunId run = kRootRun;
+    std::uint64_t used_at = 0;
+  };
   struct RankBlocks {
     RankBlocks(Rank rank_in, std::uint32_t slot_in, const IndexOptions& options)
         : rank(rank_in),
@@ -74,7 +87,15 @@ class RunArena final : public PrefixIndex {
     PrivateNames names;
     RememberedBlocks remembered;
     PendingPool pending;
+    RunSet runs;                  // where it has something in a tier, or remembers something
+    std::vector<Victim> victims;  // least recently used last
     std::array<std::uint64_t, kTierCount> held{};
+    std::uint64_t memberships = 0;  // the sum
+    std::uint64_t evicted = 0;      // see RankStats
+    std::size_t counted_bytes = 0;  // in rank_bytes_
+    bool sweeping = false;          // `runs` is what it leaves yet; all else is empty
+
+    [[nodiscard]] std::size_t bytes() const;
   };
   // The rank of a slot, for queries.
   struct RankCell {
@@ -85,7 +106,9 @@ class RunArena final : public PrefixIndex {
   ApplyResult Store(RankBlocks& rank, const PlacementEvent& event) KVR_REQUIRES(mutex_);
   ApplyResult StoreByName(RankBlocks& rank, const PlacementEvent& event) KVR_REQUIRES(mutex_);
   ApplyResult Remove(RankBlocks& rank, const PlacementEvent& event) KVR_REQUIRES(mutex_);
+  // Takes everything from the rank. Lets others in between.
   void Clear(RankBlocks& rank) KVR_REQUIRES(mutex_);
+  void Leave(RankBlocks& rank, RunId run) KVR_REQUIRES(mutex_);
   void Wait(RankBlocks& rank, const PendingBlock& block, ApplyResult& result) KVR_REQUIRES(mutex_);
   // Places what waits for `name`, which the rank holds at `place`.
   void Wake(RankBlocks& rank, EngineHash name, BlockPlace place) KVR_REQUIRES(mutex_);
@@ -115,7 +138,19 @@ class RunArena final : public PrefixIndex {
   // Makes `name` what the rank calls the block, and the block the newest of that name.
   void SetName(RankBlocks& rank, BlockPlace place, EngineHash name) KVR_REQUIRES(mutex_);
   [[nodiscard]] EngineHash NameOf(std::uint32_t slot, BlockPlace place) const KVR_REQUIRES(mutex_);
+  // Of all that know a block of the run.
+  [[nodiscard]] std::vector<std::uint32_t> SlotsOf(RunId run) const KVR_REQUIRES(mutex_);
   void OnMoved(RunId from, RunId to, Stretch blocks) KVR_REQUIRES(mutex_);
+
+  // Memory.
+  [[nodiscard]] std::size_t Bytes() const KVR_REQUIRES(mutex_);
+  // Without what is freed as soon as the queries under way are done.
+  [[nodiscard]] std::size_t LiveBytes() const KVR_REQUIRES(mutex_);
+  void CountBytes(RankBlocks& rank) KVR_REQUIRES(mutex_);
+  void Tick() KVR_REQUIRES(mutex_);
+  void KeepLimit() KVR_REQUIRES(mutex_);
+  bool DropPending(std::size_t bytes) KVR_REQUIRES(mutex_);
+  void Evict(RunId run, Stretch leaf) KVR_REQUIRES(mutex_);
 
   const IndexOptions options_;
 
@@ -124,12 +159,21 @@ class RunArena final : public PrefixIndex {
   RunDirectory directory_;
   StableArray<RankCell> rank_cells_;
   std::atomic<std::uint32_t> slots_end_{0};
+  // Counts updates, coarsely, so that queries seldom have to note a new time. Stands still without
+  // a memory limit.
+  std::atomic<std::uint64_t> clock_{0};
 
-  mutable Mutex mutex_;
+  // On a line of its own: queries read what is before it.
+  alignas(64) mutable FairMutex mutex_;
   RunStore runs_ KVR_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<RankBlocks>> slots_ KVR_GUARDED_BY(mutex_);
   std::set<std::uint32_t> free_slots_ KVR_GUARDED_BY(mutex_);  // below slots_.size()
   std::unordered_map<Rank, RankSlot> ranks_ KVR_GUARDED_BY(mutex_);
+  std::set<Rank> leaving_ KVR_GUARDED_BY(mutex_);  // RemoveRank is at work
+  std::uint64_t ticks_ KVR_GUARDED_BY(mutex_) = 0;
+  std::size_t rank_bytes_ KVR_GUARDED_BY(mutex_) = 0;
+  std::uint64_t evicted_blocks_ KVR_GUARDED_BY(mutex_) = 0;
+  std::uint64_t evicted_memberships_ KVR_GUARDED_BY(mutex_) = 0;
   std::uint64_t memberships_ KVR_GUARDED_BY(mutex_) = 0;
   std::uint64_t pending_dropped_ KVR_GUARDED_BY(mutex_) = 0;
   std::uint64_t name_conflicts_ KVR_GUARDED_BY(mutex_) = 0;

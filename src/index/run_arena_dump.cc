@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "index/run_arena.h"
@@ -10,11 +11,13 @@ namespace kvr::index {
 class RunArena::RankDump {
  public:
   RankDump(const RunArena& arena, const RankBlocks& rank) KVR_REQUIRES(arena.mutex_)
-      : arena_(arena), slot_(rank.slot), rank_id_(rank.rank), ways_(arena.runs_.end()) {
+      : arena_(arena), slot_(rank.slot), rank_id_(rank.rank) {
     std::vector<RunId> chain;
-    for (RunId run = 1; run < arena.runs_.end(); ++run) {
-      if (!arena.runs_.InUse(run) || !InAnyTier(run)) continue;
-      for (RunId at = run; at != kRootRun && !ways_[at].seen; at = arena.runs_.ParentOf(at))
+    if (rank.sweeping) return;
+    ways_.reserve(rank.runs.size());
+    for (const RunId run : rank.runs.cells()) {
+      if (run == kRootRun || !InAnyTier(run)) continue;
+      for (RunId at = run; at != kRootRun && !ways_.contains(at); at = arena.runs_.ParentOf(at))
         chain.push_back(at);
       for (; !chain.empty(); chain.pop_back())
         AddRun(chain.back());
@@ -44,7 +47,6 @@ class RunArena::RankDump {
   struct Way {
     std::uint32_t end = 0;
     std::uint32_t device_end = 0;
-    bool seen = false;
   };
 
   struct Piece {
@@ -68,7 +70,7 @@ class RunArena::RankDump {
     const Stretch blocks = arena_.runs_.BlocksOf(run);
     const RunId parent = arena_.runs_.ParentOf(run);
     Way& way = ways_[run];
-    way = {blocks.begin, blocks.begin, true};
+    way = {blocks.begin, blocks.begin};
     if (parent != kRootRun && ways_[parent].end < blocks.begin) return;
     bool device = parent == kRootRun || ways_[parent].device_end >= blocks.begin;
     EngineHash before{};
@@ -130,7 +132,7 @@ class RunArena::RankDump {
   const RunArena& arena_;  // until constructed
   const std::uint32_t slot_;
   const Rank rank_id_;
-  std::vector<Way> ways_;  // by run, until constructed
+  std::unordered_map<RunId, Way> ways_;  // until constructed
   std::vector<Piece> pieces_;
   std::vector<PlacedBlock> blocks_;
 };
@@ -139,7 +141,7 @@ void RunArena::Dump(const std::function<void(const PlacementEvent&)>& emit) cons
   std::vector<RankDump> all;
   for (std::size_t slot = 0;; ++slot) {
     {
-      Lock lock(mutex_);
+      FairLock lock(mutex_);
       if (slot >= slots_.size()) break;
       if (!slots_[slot]) continue;
       all.emplace_back(*this, *slots_[slot]);

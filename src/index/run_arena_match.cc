@@ -147,6 +147,8 @@ class RunArena::Walk {
 
   // Nobody holds more than this.
   void Finish() {
+    // The runs before it are not noted: they are the way to it and stay as long as it does.
+    run_->SetUsedAt(arena_.clock_.load(std::memory_order_relaxed));
     for (std::size_t tier = 0; tier < tiers_; ++tier) {
       for (std::size_t w = 0; w < words_; ++w)
         EndAll(w, Walking(tier, w), tier, depth_);

@@ -1,4 +1,5 @@
-#include <bit>
+#include <algorithm>
+#include <array>
 
 #include "index/run_arena.h"
 
@@ -76,24 +77,43 @@ EngineHash RunArena::NameOf(std::uint32_t slot, BlockPlace place) const {
   return alias ? *alias : runs_.CommonNameAt(place);
 }
 
-void RunArena::OnMoved(RunId from, RunId to, Stretch blocks) {
-  const PlaneView remembered = runs_.View(to, kRememberedPlane);
-  const auto move = [&](std::uint32_t slot)
-                        KVR_REQUIRES(mutex_) { slots_[slot]->remembered.Move(from, to, blocks); };
-  for (std::size_t w = 0; w < remembered.whole.size(); ++w) {
-    for (std::uint64_t word = remembered.whole[w]; word != 0; word &= word - 1) {
-      move(static_cast<std::uint32_t>(w * PlaneView::kWordBits) +
-           static_cast<std::uint32_t>(std::countr_zero(word)));
-    }
+std::vector<std::uint32_t> RunArena::SlotsOf(RunId run) const {
+  std::vector<std::uint32_t> slots;
+  for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
+    if (plane != kEligiblePlane) runs_.View(run, plane).AppendSlots(slots);
   }
-  for (const Partial& part : remembered.parts)
-    move(part.slot);
+  std::sort(slots.begin(), slots.end());
+  slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
+  return slots;
+}
+
+void RunArena::OnMoved(RunId from, RunId to, Stretch blocks) {
+  const Stretch source = runs_.BlocksOf(from);
+  const std::array<Stretch, 2> others = {Stretch{source.begin, blocks.begin},
+                                         Stretch{blocks.end, source.end}};
+  for (const std::uint32_t slot : SlotsOf(from)) {
+    RankBlocks& rank = *slots_[slot];
+    std::uint32_t moved = 0;
+    std::uint32_t left = 0;
+    for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
+      if (plane == kEligiblePlane) continue;
+      const PlaneView view = runs_.View(from, plane);
+      moved += view.Count(slot, blocks);
+      left += view.Count(slot, others[0]) + view.Count(slot, others[1]);
+    }
+    if (moved > 0) rank.runs.Add(to);
+    if (left == 0) rank.runs.Erase(from);
+    if (runs_.View(from, kRememberedPlane).Count(slot, blocks) > 0)
+      rank.remembered.Move(from, to, blocks);
+    CountBytes(rank);
+  }
   const AliasList* const aliases = runs_.AliasesOf(to);
   if (aliases == nullptr) return;
   for (const AliasColumn* column : aliases->columns) {
+    RankBlocks& rank = *slots_[column->slot()];
+    if (rank.sweeping) continue;
     for (std::uint32_t depth = blocks.begin; depth < blocks.end; ++depth) {
-      if (const auto name = column->At(depth))
-        slots_[column->slot()]->names.Move(*name, from, to, depth);
+      if (const auto name = column->At(depth)) rank.names.Move(*name, from, to, depth);
     }
   }
 }

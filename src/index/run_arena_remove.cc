@@ -112,6 +112,7 @@ void RunArena::Drop(RankBlocks& rank, Tier tier, const RememberedBlocks::Dropped
       draft.planes[static_cast<std::size_t>(tier)].Remove(rank.slot, dropped.blocks, run);
   KVR_DCHECK(removed == dropped.blocks.size());
   rank.held[static_cast<std::size_t>(tier)] -= removed;
+  rank.memberships -= removed;
   memberships_ -= removed;
 
   bool elsewhere = false;
@@ -142,7 +143,16 @@ void RunArena::Remember(RankBlocks& rank, const RememberedBlocks::Dropped& dropp
         .planes[kRememberedPlane]
         .Remove(rank.slot, oldest.blocks, runs_.BlocksOf(oldest.run));
     Forget(rank, oldest.run, oldest.blocks);
+    Leave(rank, oldest.run);
   }
+}
+
+// Takes the run from the rank's list if nothing of the rank is in it any more.
+void RunArena::Leave(RankBlocks& rank, RunId run) {
+  for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
+    if (plane != kEligiblePlane && runs_.View(run, plane).HasAny(rank.slot)) return;
+  }
+  rank.runs.Erase(run);
 }
 
 }  // namespace kvr::index

@@ -4,16 +4,21 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "index/child_table.h"
 #include "index/engine_table.h"
+#include "index/fair_mutex.h"
 #include "index/private_names.h"
 #include "index/remembered_blocks.h"
 #include "index/run_planes.h"
+#include "index/run_set.h"
+#include "index/slab.h"
 
 namespace kvr::index {
 namespace {
@@ -203,6 +208,131 @@ TEST(RememberedBlocks, ForgetsInOrder) {
         }
       }
       ASSERT_EQ(remembered.size(), model.size());
+    }
+  }
+}
+
+TEST(RunSet, HoldsWhatASetHolds) {
+  Rng rng(5);
+  RunSet set;
+  std::set<RunId> model;
+  for (int step = 0; step < 30'000; ++step) {
+    const auto run = static_cast<RunId>(1 + rng.Below(step < 15'000 ? 3'000 : 60));
+    switch (rng.Below(step % 4'000 < 2'000 ? 4 : 3)) {
+      case 0:
+        set.Erase(run);
+        model.erase(run);
+        break;
+      case 1:
+        if (model.empty()) break;
+        EXPECT_EQ(model.erase(set.Take()), 1u);
+        break;
+      default:
+        set.Add(run);
+        model.insert(run);
+        break;
+    }
+    ASSERT_EQ(set.size(), model.size());
+    if (step % 100 != 0) continue;
+    std::set<RunId> seen;
+    seen.insert(set.cells().begin(), set.cells().end());
+    seen.erase(kRootRun);
+    EXPECT_EQ(seen, model);
+    seen.clear();
+    for (std::size_t i = 0; i < model.size(); ++i)
+      seen.insert(set.Next());
+    EXPECT_EQ(seen, model);
+  }
+  while (set.size() > 0)
+    set.Take();
+  EXPECT_EQ(set.bytes(), 0u);
+}
+
+TEST(Slab, GivesEmptyChunksBack) {
+  struct Item {
+    std::uint32_t value = 0;
+  };
+  Slab<Item, 64> slab;
+  std::set<std::uint32_t> used;
+  for (std::uint32_t i = 1; i <= 1'000; ++i) {
+    used.insert(slab.Add());
+    slab[i].value = i;
+  }
+  EXPECT_EQ(used.size(), 1'000u);
+  EXPECT_EQ(*used.begin(), 1u);
+  EXPECT_EQ(*used.rbegin(), 1'000u);
+  const std::size_t full = slab.bytes();
+  for (std::uint32_t i = 65; i <= 1'000; ++i)
+    slab.Free(i);
+  EXPECT_EQ(slab.size(), 64u);
+  EXPECT_LT(slab.bytes(), full / 4);
+  EXPECT_FALSE(slab.Has(65));
+  EXPECT_FALSE(slab.Has(900));
+  EXPECT_FALSE(slab.Has(0));
+  EXPECT_TRUE(slab.Has(64));
+  EXPECT_EQ(slab[64].value, 64u);
+  // The smallest free numbers come first, and are clean.
+  slab.Free(3);
+  slab.Free(7);
+  EXPECT_EQ(slab.Add(), 3u);
+  EXPECT_EQ(slab.Add(), 7u);
+  EXPECT_EQ(slab.Add(), 65u);
+  EXPECT_EQ(slab[65].value, 0u);
+  for (std::uint32_t i = 1; i <= 65; ++i)
+    slab.Free(i);
+  EXPECT_EQ(slab.bytes(), 0u);
+  EXPECT_EQ(slab.Add(), 1u);
+}
+
+TEST(ChildTable, FindsWhatWasEnteredAndNotErased) {
+  ChildTable table(9);
+  Rng rng(4);
+  std::map<std::uint32_t, std::uint64_t> live;
+  const auto finds = [&table](std::uint64_t hash, std::uint32_t id) {
+    bool found = false;
+    table.Probe(hash, [&](std::uint32_t candidate) { return found = candidate == id; });
+    return found;
+  };
+  std::size_t most = 0;
+  for (std::uint32_t id = 1; id <= 40'000; ++id) {
+    const std::uint64_t hash = table.Hash(id % 50, id, BlockHash{rng()});
+    [[maybe_unused]] const auto old = table.Insert(hash, id);
+    live.emplace(id, hash);
+    if (id > 20'000 || rng.Below(3) == 0) {
+      const auto gone = live.begin();
+      [[maybe_unused]] const auto replaced = table.Erase(gone->second, gone->first);
+      EXPECT_FALSE(finds(gone->second, gone->first));
+      live.erase(gone);
+      if (id > 20'000 && !live.empty()) {
+        const auto next = live.begin();
+        [[maybe_unused]] const auto again = table.Erase(next->second, next->first);
+        live.erase(next);
+      }
+    }
+    most = std::max(most, table.bytes());
+  }
+  for (const auto& [id, hash] : live)
+    EXPECT_TRUE(finds(hash, id));
+  EXPECT_LT(table.bytes(), most / 4) << "it shrinks";
+  for (const auto& [id, hash] : live)
+    [[maybe_unused]] const auto old = table.Erase(hash, id);
+  EXPECT_EQ(table.bytes(), 0u);
+}
+
+TEST(FairMutex, LetsInWhoWaits) {
+  FairMutex mutex;
+  for (int round = 0; round < 20; ++round) {
+    bool was_in = false;
+    std::jthread other;
+    {
+      FairLock lock(mutex);
+      other = std::jthread([&] {
+        FairLock inner(mutex);
+        was_in = true;
+      });
+      // Ends although this thread is always about to have it again.
+      while (!was_in)
+        mutex.LetIn();
     }
   }
 }

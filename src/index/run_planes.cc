@@ -24,6 +24,14 @@ void ForEachSlot(std::uint64_t word, std::size_t w, F&& f) {
 
 }  // namespace
 
+void PlaneView::AppendSlots(std::vector<std::uint32_t>& slots) const {
+  for (std::size_t w = 0; w < whole.size(); ++w)
+    ForEachSlot(whole[w], w, [&slots](std::uint32_t slot) { slots.push_back(slot); });
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i == 0 || parts[i].slot != parts[i - 1].slot) slots.push_back(parts[i].slot);
+  }
+}
+
 std::span<const Partial> PlaneView::PartsOf(std::uint32_t slot) const {
   const auto first = std::lower_bound(parts.begin(), parts.end(), slot, BySlot);
   auto last = first;

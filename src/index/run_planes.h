@@ -55,6 +55,8 @@ struct PlaneView {
   [[nodiscard]] bool Has(std::uint32_t slot, std::uint32_t depth, Stretch run) const {
     return Around(slot, depth, run).size() > 0;
   }
+  // Appends every slot that holds something, each once.
+  void AppendSlots(std::vector<std::uint32_t>& slots) const;
   // How many blocks of `asked` the slot holds.
   [[nodiscard]] std::uint32_t Count(std::uint32_t slot, Stretch asked) const;
   [[nodiscard]] bool AnyWhole() const {

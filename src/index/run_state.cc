@@ -7,7 +7,8 @@
 namespace kvr::index {
 
 RunState::Ptr RunState::Make(const Fields& fields,
-                             const std::array<PlaneDraft, kPlaneCount>& planes) {
+                             const std::array<PlaneDraft, kPlaneCount>& planes,
+                             std::uint64_t used_at) {
   std::uint32_t bitmaps = 0;
   std::size_t words = 0;
   std::size_t parts = 0;
@@ -22,7 +23,7 @@ RunState::Ptr RunState::Make(const Fields& fields,
   }
   const auto bitmap_count = static_cast<std::size_t>(std::popcount(bitmaps));
   void* const memory = ::operator new(BytesFor(words * bitmap_count, parts));
-  auto* const state = new (memory) RunState(fields);
+  auto* const state = new (memory) RunState(fields, used_at);
   state->words_ = static_cast<std::uint32_t>(words);
   state->bitmaps_ = bitmaps;
   auto* word = new (state + 1) std::uint64_t[std::max<std::size_t>(words * bitmap_count, 1)];

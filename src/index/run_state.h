@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "index/alias_column.h"
 #include "index/child_table.h"
+#include "index/heap_bytes.h"
 #include "index/run_planes.h"
 #include "index/stable_array.h"
 #include "model/ids.h"
@@ -44,10 +46,18 @@ class RunState {
   };
   using Ptr = std::unique_ptr<const RunState, Deleter>;
 
-  static Ptr Make(const Fields& fields, const std::array<PlaneDraft, kPlaneCount>& planes);
+  static Ptr Make(const Fields& fields, const std::array<PlaneDraft, kPlaneCount>& planes,
+                  std::uint64_t used_at);
 
   const Fields fields;
   const std::uint64_t first_local;
+
+  // When a query last ended in the run, or a store last reached it, by the clock of the index; the
+  // one thing that changes, and only where the clock moved since.
+  [[nodiscard]] std::uint64_t used_at() const { return used_at_.load(std::memory_order_relaxed); }
+  void SetUsedAt(std::uint64_t now) const {
+    if (used_at() != now) used_at_.store(now, std::memory_order_relaxed);
+  }
 
   [[nodiscard]] PlaneView View(std::size_t plane) const;
   [[nodiscard]] EngineHash NameOf(std::uint32_t slot, std::uint32_t depth) const {
@@ -59,13 +69,14 @@ class RunState {
     return static_cast<EngineHash>(fields.engines[depth - fields.blocks.begin]);
   }
   [[nodiscard]] std::size_t bytes() const {
-    return BytesFor(std::size_t{words_} * static_cast<std::size_t>(std::popcount(bitmaps_)),
-                    parts_end_.back());
+    return HeapBytes(
+        BytesFor(std::size_t{words_} * static_cast<std::size_t>(std::popcount(bitmaps_)),
+                 parts_end_.back()));
   }
 
  private:
-  explicit RunState(const Fields& fields_in)
-      : fields(fields_in), first_local(fields_in.locals[0]) {}
+  RunState(const Fields& fields_in, std::uint64_t used_at)
+      : fields(fields_in), first_local(fields_in.locals[0]), used_at_(used_at) {}
 
   static std::size_t BytesFor(std::size_t words, std::size_t parts) {
     return sizeof(RunState) + words * sizeof(std::uint64_t) + parts * sizeof(Partial);
@@ -74,6 +85,7 @@ class RunState {
     return reinterpret_cast<const std::uint64_t*>(this + 1);
   }
 
+  mutable std::atomic<std::uint64_t> used_at_;
   std::uint32_t words_ = 0;    // in each bitmap
   std::uint32_t bitmaps_ = 0;  // planes that have one, a bit each
   std::array<std::uint32_t, kPlaneCount> parts_end_{};

@@ -6,13 +6,6 @@
 #include "base/check.h"
 
 namespace kvr::index {
-namespace {
-
-std::size_t ColumnBytes(std::uint32_t room) {
-  return std::size_t{room} * 2 * sizeof(std::uint64_t);
-}
-
-}  // namespace
 
 RunStore::RunStore(std::uint64_t seed, RunDirectory& directory, Epoch& epoch, Moved moved)
     : directory_(directory),
@@ -100,9 +93,8 @@ void RunStore::MakeRoom(Meta& meta, std::uint32_t room) {
     std::copy_n(meta.columns.get(), size, columns.get());
     std::copy_n(meta.columns.get() + meta.room, size, columns.get() + room);
   }
-  heap_ += ColumnBytes(room);
-  heap_ -= ColumnBytes(meta.room);
-  retired_.Add(std::exchange(meta.columns, std::move(columns)), ColumnBytes(meta.room));
+  column_bytes_ += ColumnBytes(room);
+  Retire(std::exchange(meta.columns, std::move(columns)), ColumnBytes(meta.room), column_bytes_);
   meta.room = room;
   meta.written = size;
 }
@@ -174,6 +166,7 @@ AliasColumn& RunStore::EditAliases(BlockPlace at, std::uint32_t slot) {
   Meta& meta = At(at.run);
   if (meta.aliases == nullptr) {
     meta.aliases = std::make_unique<RunAliases>();
+    alias_bytes_ += HeapBytes(sizeof(RunAliases));
     PublishAliases(at.run);
   }
   AliasColumn* const known = meta.aliases->list->Find(slot);
@@ -181,7 +174,7 @@ AliasColumn& RunStore::EditAliases(BlockPlace at, std::uint32_t slot) {
   // With the room of the columns, so that both grow equally seldom.
   auto column = std::make_unique<AliasColumn>(
       slot, Stretch{meta.blocks.begin, meta.blocks.begin + meta.room});
-  heap_ += column->bytes();
+  alias_bytes_ += column->bytes();
   AliasColumn& made = *column;
   auto& columns = meta.aliases->columns;
   const auto where = std::lower_bound(
@@ -189,9 +182,7 @@ AliasColumn& RunStore::EditAliases(BlockPlace at, std::uint32_t slot) {
       [](const auto& other, std::uint32_t wanted) { return other->slot() < wanted; });
   if (known) {
     made.CopyFrom(*known, {meta.blocks.begin, meta.blocks.begin + meta.room});
-    const std::size_t bytes = known->bytes();
-    heap_ -= bytes;
-    retired_.Add(std::exchange(*where, std::move(column)), bytes);
+    RetireAliases(std::exchange(*where, std::move(column)));
   } else {
     columns.insert(where, std::move(column));
   }
@@ -206,9 +197,7 @@ void RunStore::DropAliases(RunId run, std::uint32_t slot) {
   const auto at = std::find_if(columns.begin(), columns.end(),
                                [slot](const auto& column) { return column->slot() == slot; });
   if (at == columns.end()) return;
-  const std::size_t bytes = (*at)->bytes();
-  heap_ -= bytes;
-  retired_.Add(std::move(*at), bytes);
+  RetireAliases(std::move(*at));
   columns.erase(at);
   PublishAliases(run);
 }
@@ -220,12 +209,8 @@ void RunStore::PublishAliases(RunId run) {
   list->columns.reserve(aliases.columns.size());
   for (const auto& column : aliases.columns)
     list->columns.push_back(column.get());
-  heap_ += list->bytes();
-  if (aliases.list) {
-    const std::size_t bytes = aliases.list->bytes();
-    heap_ -= bytes;
-    retired_.Add(std::move(aliases.list), bytes);
-  }
+  alias_bytes_ += list->bytes();
+  if (aliases.list) RetireAliases(std::move(aliases.list));
   aliases.list = std::move(list);
   Edit(run);  // its state refers to the list
 }
@@ -247,13 +232,33 @@ RunDraft& RunStore::Edit(RunId run) {
   const RunState* const state = directory_.StateOf(run);
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
     meta.draft->planes[plane].Assign(state ? state->View(plane) : PlaneView{});
+  meta.draft->used_at = state ? state->used_at() : 0;
   drafts_.push_back(run);
   return *meta.draft;
 }
 
-std::size_t RunStore::bytes() const {
-  return heap_ + retired_.bytes() + names_.bytes() + metas_.bytes() + directory_.states.bytes() +
-         directory_.children.bytes();
+std::uint64_t RunStore::UsedAt(RunId run) const {
+  const Meta& meta = At(run);
+  const RunState* const state = directory_.StateOf(run);
+  return std::max(meta.draft ? meta.draft->used_at : 0, state ? state->used_at() : 0);
+}
+
+Stretch RunStore::Leaf(RunId run, std::uint32_t most) const {
+  const Meta& meta = At(run);
+  const std::uint32_t begin = meta.children > 0 ? meta.deepest_child : meta.blocks.begin;
+  const std::uint32_t end = meta.blocks.end;
+  return {end - begin > most ? end - most : begin, end};
+}
+
+RunStoreBytes RunStore::bytes() const {
+  RunStoreBytes bytes;
+  bytes.columns = column_bytes_;
+  bytes.states = state_bytes_;
+  bytes.aliases = alias_bytes_;
+  bytes.names = names_.bytes();
+  bytes.tree = metas_.bytes() + directory_.states.bytes() + directory_.children.bytes();
+  bytes.retired = retired_.bytes();
+  return bytes;
 }
 
 }  // namespace kvr::index

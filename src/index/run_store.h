@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "index/alias_column.h"
@@ -31,6 +32,21 @@ struct BlockPlace {
 
 struct RunDraft {
   std::array<PlaneDraft, kPlaneCount> planes;
+  std::uint64_t used_at = 0;  // see RunState
+};
+
+// Heap in use, by what for.
+struct RunStoreBytes {
+  std::size_t columns = 0;  // block hashes and names
+  std::size_t states = 0;   // who holds what, as queries see it
+  std::size_t aliases = 0;  // names of single ranks
+  std::size_t names = 0;    // the table of common names
+  std::size_t tree = 0;     // runs, and the tables that find them
+  std::size_t retired = 0;  // freed once the queries under way are done
+
+  [[nodiscard]] std::size_t total() const {
+    return columns + states + aliases + names + tree + retired;
+  }
 };
 
 // Not thread-safe but for RunDirectory, which queries read at any time. An event works on drafts;
@@ -47,9 +63,9 @@ class RunStore {
   static constexpr std::size_t kPartsMax = 16;
   static constexpr std::size_t kPartsMaxJoined = 4;
   static constexpr std::size_t kDraftsMax = 256;  // beyond it Commit publishes as it goes
+  static constexpr std::size_t kSpareDraftsMax = 16;
 
-  // `moved(from, to, blocks)` is called for blocks that change their run and have an alias or are
-  // remembered by somebody; they are in both then.
+  // `moved(from, to, blocks)` is called for blocks that change their run; they are in both then.
   using Moved = std::function<void(RunId from, RunId to, Stretch blocks)>;
 
   // `directory` and `epoch` must outlive the store.
@@ -59,11 +75,14 @@ class RunStore {
   // Shape. Blocks of the root do not exist: it ends at depth 0.
   [[nodiscard]] Stretch BlocksOf(RunId run) const { return At(run).blocks; }
   [[nodiscard]] RunId ParentOf(RunId run) const { return At(run).parent; }
-  [[nodiscard]] bool InUse(RunId run) const { return At(run).columns != nullptr; }
+  [[nodiscard]] bool InUse(RunId run) const {
+    return metas_.Has(run) && At(run).columns != nullptr;
+  }
   [[nodiscard]] std::size_t runs() const { return metas_.size(); }
-  [[nodiscard]] RunId end() const { return metas_.end(); }
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }     // in all runs
   [[nodiscard]] std::uint64_t held_blocks() const { return held_; }  // that a tier of a rank holds
+  [[nodiscard]] std::uint64_t splits() const { return splits_; }     // since the start
+  [[nodiscard]] std::uint64_t joins() const { return joins_; }
   [[nodiscard]] RunId FindChild(BlockPlace at, BlockHash local) const;  // kRootRun: none
   // How many of `blocks` continue the run from `at` on.
   [[nodiscard]] std::uint32_t CommonLength(BlockPlace at,
@@ -101,19 +120,28 @@ class RunStore {
   [[nodiscard]] PlaneView View(RunId run, std::size_t plane) const;
   RunDraft& Edit(RunId run);
 
-  void Commit();
-  // Publishes the drafts as they are and leaves the runs untidy for the next Commit.
-  void Publish();
-  // Waits for the queries under way; then frees whatever they might have read.
-  void CommitAndWait();
+  // Use and eviction.
+  [[nodiscard]] bool IsHeld(RunId run) const { return At(run).held > 0; }  // in a tier of somebody
+  [[nodiscard]] std::uint64_t UsedAt(RunId run) const;
+  // The last blocks of a run, up to `most`, that no other run hangs on; may be none.
+  [[nodiscard]] Stretch Leaf(RunId run, std::uint32_t most) const;
+  // Takes blocks that Leaf gave from whoever holds them. No alias of them may be left.
+  void DropLeaf(RunId run, Stretch leaf);
 
-  [[nodiscard]] std::size_t bytes() const;
+  void Commit();
+  // Frees what queries can no longer read now, and not only when it is worth the look at them.
+  void FreeRetired();
+
+  [[nodiscard]] RunStoreBytes bytes() const;
 
  private:
   struct RunAliases {
     std::vector<std::unique_ptr<AliasColumn>> columns;
     std::unique_ptr<AliasList> list;  // of the same, for queries
   };
+  static std::size_t ColumnBytes(std::uint32_t room) {
+    return HeapBytes(std::size_t{room} * 2 * sizeof(std::uint64_t));
+  }
   struct Meta {
     std::unique_ptr<std::uint64_t[]> columns;  // block hashes, then names; null: not in use
     std::unique_ptr<RunDraft> draft;
@@ -141,6 +169,7 @@ class RunStore {
   [[nodiscard]] std::uint64_t ChildHash(RunId run) const;
   void Link(RunId run);
   void Unlink(RunId run);
+  void RetireTable(ChildTable::TablePtr table);
   void AdoptChildrenFrom(RunId from, RunId to, std::uint32_t deeper_than);
 
   // Columns.
@@ -154,6 +183,24 @@ class RunStore {
   // The slot's column, or a copy that takes its place, where no query reads the name of the block.
   [[nodiscard]] AliasColumn& EditAliases(BlockPlace at, std::uint32_t slot);
   void PublishAliases(RunId run);
+  template <typename T, typename Deleter>
+  void Retire(std::unique_ptr<T, Deleter> object, std::size_t bytes, std::size_t& counter) {
+    counter -= bytes;
+    retired_.Add(std::move(object), bytes);
+  }
+  void RetireAliases(std::unique_ptr<AliasColumn> column) {
+    const std::size_t bytes = column->bytes();
+    Retire(std::move(column), bytes, alias_bytes_);
+  }
+  void RetireAliases(std::unique_ptr<AliasList> list) {
+    const std::size_t bytes = list->bytes();
+    Retire(std::move(list), bytes, alias_bytes_);
+  }
+  void RetireState(RunState::Ptr state) {
+    if (state == nullptr) return;
+    const std::size_t bytes = state->bytes();
+    Retire(std::move(state), bytes, state_bytes_);
+  }
 
   // Shape.
   void Queue(RunId run);
@@ -163,7 +210,9 @@ class RunStore {
   bool JoinWithChild(RunId run);
   RunId NewRun(BlockPlace at);
   void Free(RunId run);
+  void InheritUse(RunId run, std::uint64_t used_at);
   void Publish(RunId run);
+  void Publish();
   void CountHeldAgain(RunId run);
   [[nodiscard]] std::uint32_t KnownEnd(RunId run) const;
   [[nodiscard]] std::uint32_t CountHeld(RunId run) const;
@@ -207,7 +256,11 @@ class RunStore {
   std::vector<Stretch> stretches_;  // to work in
   std::uint64_t blocks_ = 0;
   std::uint64_t held_ = 0;
-  std::size_t heap_ = 0;  // columns, states and aliases
+  std::uint64_t splits_ = 0;
+  std::uint64_t joins_ = 0;
+  std::size_t column_bytes_ = 0;
+  std::size_t state_bytes_ = 0;
+  std::size_t alias_bytes_ = 0;
 };
 
 }  // namespace kvr::index

@@ -21,16 +21,17 @@ void RunStore::Link(RunId run) {
   parent.first_child = run;
   ++parent.children;
   parent.deepest_child = std::max(parent.deepest_child, meta.blocks.begin);
-  auto replaced = directory_.children.Insert(ChildHash(run), run,
-                                             [this](RunId child) { return ChildHash(child); });
-  if (replaced) {
-    const std::size_t bytes = replaced->bytes();
-    retired_.Add(std::move(replaced), bytes);
-  }
+  RetireTable(directory_.children.Insert(ChildHash(run), run));
+}
+
+void RunStore::RetireTable(ChildTable::TablePtr table) {
+  if (table == nullptr) return;
+  const std::size_t bytes = table->bytes();
+  retired_.Add(std::move(table), bytes);
 }
 
 void RunStore::Unlink(RunId run) {
-  directory_.children.Erase(ChildHash(run), run);
+  RetireTable(directory_.children.Erase(ChildHash(run), run));
   Meta& meta = At(run);
   Meta& parent = At(meta.parent);
   if (meta.next_sibling != kRootRun) At(meta.next_sibling).previous_sibling = meta.previous_sibling;
@@ -96,14 +97,12 @@ void RunStore::ShrinkAliases(RunId run) {
     auto column = std::make_unique<AliasColumn>(
         (*it)->slot(), Stretch{meta.blocks.begin, meta.blocks.begin + meta.room});
     column->CopyFrom(**it, meta.blocks);  // the names behind its end went with their blocks
-    const std::size_t bytes = (*it)->bytes();
-    heap_ -= bytes;
-    retired_.Add(std::exchange(*it, nullptr), bytes);
+    RetireAliases(std::exchange(*it, nullptr));
     if (column->used() == 0) {
       it = meta.aliases->columns.erase(it);
       continue;
     }
-    heap_ += column->bytes();
+    alias_bytes_ += column->bytes();
     *it++ = std::move(column);
   }
   PublishAliases(run);
@@ -214,6 +213,7 @@ void RunStore::Cut(RunId run, std::uint32_t end) {
 }
 
 void RunStore::Split(RunId run, std::uint32_t at) {
+  ++splits_;
   const RunId tail = NewRun({run, at});
   Meta& meta = At(run);
   Meta& tail_meta = At(tail);
@@ -222,7 +222,7 @@ void RunStore::Split(RunId run, std::uint32_t at) {
 
   tail_meta.room = moving.size() + moving.size() / 8 + 1;
   tail_meta.columns = std::make_unique_for_overwrite<std::uint64_t[]>(tail_meta.room * 2u);
-  heap_ += tail_meta.room * 2u * sizeof(std::uint64_t);
+  column_bytes_ += ColumnBytes(tail_meta.room);
   const std::uint32_t offset = at - meta.blocks.begin;
   std::copy_n(meta.columns.get() + offset, moving.size(), tail_meta.columns.get());
   std::copy_n(meta.columns.get() + meta.room + offset, moving.size(),
@@ -233,6 +233,7 @@ void RunStore::Split(RunId run, std::uint32_t at) {
 
   RunDraft& tail_draft = Edit(tail);
   RunDraft& draft = Edit(run);
+  tail_draft.used_at = UsedAt(run);
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
     draft.planes[plane].CopyTail(moving, tail_draft.planes[plane]);
   CopyAliases(run, tail, moving);
@@ -261,6 +262,7 @@ bool RunStore::JoinWithChild(RunId run) {
       return false;
   }
 
+  ++joins_;
   RunDraft& draft = Edit(run);
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
     draft.planes[plane].Join(View(child, plane), meta.blocks.end, joined);
@@ -282,32 +284,41 @@ bool RunStore::JoinWithChild(RunId run) {
 }
 
 void RunStore::Free(RunId run) {
+  InheritUse(At(run).parent, UsedAt(run));
   Unlink(run);
   Meta& meta = At(run);
   held_ -= meta.held;
-  RunState::Ptr state(directory_.states[run].exchange(nullptr));
-  if (state) {
-    const std::size_t bytes = state->bytes();
-    heap_ -= bytes;
-    retired_.Add(std::move(state), bytes);
-  }
-  const std::size_t column_bytes = meta.room * 2u * sizeof(std::uint64_t);
-  heap_ -= column_bytes;
-  retired_.Add(std::move(meta.columns), column_bytes);
+  RetireState(RunState::Ptr(directory_.states[run].exchange(nullptr)));
+  Retire(std::move(meta.columns), ColumnBytes(meta.room), column_bytes_);
   if (meta.aliases) {
-    while (!meta.aliases->columns.empty()) {
-      const std::size_t bytes = meta.aliases->columns.back()->bytes();
-      heap_ -= bytes;
-      retired_.Add(std::move(meta.aliases->columns.back()), bytes);
-      meta.aliases->columns.pop_back();
-    }
-    const std::size_t bytes = meta.aliases->list->bytes();
-    heap_ -= bytes;
-    retired_.Add(std::move(meta.aliases->list), bytes);
+    for (auto& column : meta.aliases->columns)
+      RetireAliases(std::move(column));
+    RetireAliases(std::move(meta.aliases->list));
+    alias_bytes_ -= HeapBytes(sizeof(RunAliases));
   }
   if (meta.draft) spare_drafts_.push_back(std::move(meta.draft));
   meta = Meta{};
   retired_.Add(run);
+}
+
+// What used a run used the way to it, too.
+void RunStore::InheritUse(RunId run, std::uint64_t used_at) {
+  Meta& meta = At(run);
+  const RunState* const state = directory_.StateOf(run);
+  if (meta.draft) {
+    meta.draft->used_at = std::max(meta.draft->used_at, used_at);
+  } else if (state && state->used_at() < used_at) {
+    state->SetUsedAt(used_at);
+  }
+}
+
+void RunStore::DropLeaf(RunId run, Stretch leaf) {
+  if (leaf.begin > At(run).blocks.begin) {
+    Cut(run, leaf.begin);
+    return;
+  }
+  for (PlaneDraft& plane : Edit(run).planes)
+    plane.Clear();
 }
 
 void RunStore::Publish(RunId run) {
@@ -325,14 +336,9 @@ void RunStore::Publish(RunId run) {
     for (AliasColumn* const column : meta.aliases->list->columns)
       column->SetPublished(meta.blocks.end);
   }
-  RunState::Ptr state = RunState::Make(fields, meta.draft->planes);
-  heap_ += state->bytes();
-  RunState::Ptr old(directory_.states[run].exchange(state.release()));
-  if (old) {
-    const std::size_t bytes = old->bytes();
-    heap_ -= bytes;
-    retired_.Add(std::move(old), bytes);
-  }
+  RunState::Ptr state = RunState::Make(fields, meta.draft->planes, UsedAt(run));
+  state_bytes_ += state->bytes();
+  RetireState(RunState::Ptr(directory_.states[run].exchange(state.release())));
   spare_drafts_.push_back(std::move(meta.draft));
 }
 
@@ -340,7 +346,7 @@ void RunStore::Publish() {
   // The newest first: a tail before the run it was split from, so that hardly a query misses it.
   for (; !drafts_.empty(); drafts_.pop_back())
     Publish(drafts_.back());
-  if (spare_drafts_.size() > kDraftsMax) spare_drafts_.resize(kDraftsMax);
+  if (spare_drafts_.size() > kSpareDraftsMax) spare_drafts_.resize(kSpareDraftsMax);
   retired_.Release([this](RunId run) { metas_.Free(run); });
 }
 
@@ -355,9 +361,7 @@ void RunStore::Commit() {
   Publish();
 }
 
-void RunStore::CommitAndWait() {
-  Commit();
-  epoch_.Wait();
+void RunStore::FreeRetired() {
   retired_.Flush([this](RunId run) { metas_.Free(run); });
 }
 

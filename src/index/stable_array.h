@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "index/heap_bytes.h"
+
 namespace kvr::index {
 
 // Chunks that double in size, so that any item is two loads away. One thread grows it while others
@@ -33,10 +35,11 @@ class StableArray {
       chunks_[owned_].store(storage_[owned_].get(), std::memory_order_release);
       ++owned_;
       capacity_ += chunk_size;
+      heap_ += HeapBytes(chunk_size * sizeof(T));
     }
   }
 
-  [[nodiscard]] std::size_t bytes() const { return capacity_ * sizeof(T); }
+  [[nodiscard]] std::size_t bytes() const { return heap_; }
 
  private:
   static constexpr std::size_t kFirstBits = 6;
@@ -47,6 +50,7 @@ class StableArray {
   std::array<std::unique_ptr<T[]>, kChunks> storage_;
   std::size_t owned_ = 0;
   std::size_t capacity_ = 0;
+  std::size_t heap_ = 0;
 };
 
 }  // namespace kvr::index

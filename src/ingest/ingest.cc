@@ -54,6 +54,10 @@ void CollectRank(Rank rank, const Target& target, Nanos now, metrics::SampleSink
   }
   sink.AddGauge("kvr_ingest_rank_pending_blocks", "Blocks waiting for their parent or content",
                 labels, static_cast<double>(stats.pending_blocks));
+  sink.AddGauge(
+      "kvr_ingest_rank_evicted_blocks",
+      "Held blocks, by tier, that gave way to the memory limit since the rank was cleared", labels,
+      static_cast<double>(stats.evicted));
 }
 
 }  // namespace

@@ -4,13 +4,32 @@
 #include <cstdlib>
 #include <new>
 
+#include <malloc.h>
+
 namespace {
 
 thread_local std::uint64_t allocations = 0;
+thread_local std::int64_t heap = 0;
+
+// glibc keeps a word before each piece.
+std::int64_t Weight(void* memory) {
+  return static_cast<std::int64_t>(malloc_usable_size(memory) + sizeof(std::size_t));
+}
+
+void* Counted(void* memory) noexcept {
+  ++allocations;
+  if (memory != nullptr) heap += Weight(memory);
+  return memory;
+}
+
+void Free(void* memory) noexcept {
+  if (memory == nullptr) return;
+  heap -= Weight(memory);
+  std::free(memory);
+}
 
 void* AllocateOrNull(std::size_t size) noexcept {
-  ++allocations;
-  return std::malloc(size == 0 ? 1 : size);
+  return Counted(std::malloc(size == 0 ? 1 : size));
 }
 
 void* Allocate(std::size_t size) {
@@ -19,11 +38,10 @@ void* Allocate(std::size_t size) {
 }
 
 void* Allocate(std::size_t size, std::align_val_t align) {
-  ++allocations;
   const auto alignment = static_cast<std::size_t>(align);
   // aligned_alloc wants a multiple of the alignment.
-  if (void* memory = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment))
-    return memory;
+  const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
+  if (void* memory = Counted(std::aligned_alloc(alignment, rounded))) return memory;
   throw std::bad_alloc();
 }
 
@@ -33,6 +51,10 @@ namespace kvr::test {
 
 std::uint64_t AllocationsOfThisThread() {
   return allocations;
+}
+
+std::int64_t HeapOfThisThread() {
+  return heap;
 }
 
 }  // namespace kvr::test
@@ -58,32 +80,32 @@ void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
   return AllocateOrNull(size);
 }
 void operator delete(void* memory) noexcept {
-  std::free(memory);
+  Free(memory);
 }
 void operator delete[](void* memory) noexcept {
-  std::free(memory);
+  Free(memory);
 }
 void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
+  Free(memory);
 }
 void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
+  Free(memory);
 }
 void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
+  Free(memory);
 }
 void operator delete[](void* memory, std::align_val_t) noexcept {
-  std::free(memory);
+  Free(memory);
 }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
+  Free(memory);
 }
 void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
+  Free(memory);
 }
 void operator delete(void* memory, const std::nothrow_t&) noexcept {
-  std::free(memory);
+  Free(memory);
 }
 void operator delete[](void* memory, const std::nothrow_t&) noexcept {
-  std::free(memory);
+  Free(memory);
 }

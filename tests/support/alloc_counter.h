@@ -1,4 +1,5 @@
-// Counts heap allocations, so that a test can pin how many an operation may make. Linking
+// Counts heap allocations, so that a test can pin how many an operation may make, or what an object
+// weighs. Linking
 // kvr::alloc_counter replaces the global operator new of the executable.
 #pragma once
 
@@ -8,6 +9,10 @@ namespace kvr::test {
 
 // Calls of any operator new by this thread since it started.
 std::uint64_t AllocationsOfThisThread();
+
+// Heap that this thread took and did not give back since it started, as malloc counts it: with what
+// it adds to a size. Below zero when it freed what others took.
+std::int64_t HeapOfThisThread();
 
 // EXPECT_EQ(AllocationsIn([&] { index.Match(...); }), 0u);
 template <typename F>

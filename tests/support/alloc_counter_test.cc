@@ -26,6 +26,16 @@ TEST(AllocCounter, CountsEachForm) {
   EXPECT_EQ(AllocationsIn([] { Show(std::make_unique<Line[]>(3)); }), 1u);
 }
 
+TEST(AllocCounter, WeighsWhatIsThere) {
+  const std::int64_t before = HeapOfThisThread();
+  auto big = std::make_unique<char[]>(100'000);
+  Show(big);
+  EXPECT_GE(HeapOfThisThread(), before + 100'000);
+  EXPECT_LT(HeapOfThisThread(), before + 110'000);
+  big.reset();
+  EXPECT_EQ(HeapOfThisThread(), before);
+}
+
 TEST(AllocCounter, LeavesOutOtherThreads) {
   constexpr std::uint64_t kMany = 1'000;
   std::uint64_t theirs = 0;

@@ -11,6 +11,7 @@
 #include "service/common_pages.h"
 #include "service/gateway/forwarding.h"
 #include "service/gateway/relay.h"
+#include "service/index_metrics.h"
 #include "service/media_type.h"
 
 namespace kvr::service {
@@ -114,6 +115,7 @@ Gateway::Gateway(const Parts& parts, const GatewayOptions& options,
         sink.AddCounter("kvr_tokens_cache_evicted_total",
                         "Prompts that gave way in the token cache", {},
                         static_cast<double>(cache.evicted));
+        CollectIndexes(parts_.indexes, sink);
       })) {}
 
 void Gateway::WatchFleet(net::IoRuntime& runtime) {

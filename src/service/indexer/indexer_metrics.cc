@@ -1,10 +1,10 @@
 #include "service/indexer/indexer_metrics.h"
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
 
+#include "service/index_metrics.h"
 #include "service/indexer/answers.h"
 
 namespace kvr::service {
@@ -23,23 +23,6 @@ void CollectRecovery(const SourceRegistry& sources, metrics::SampleSink& sink) {
   sink.AddCounter("kvr_indexer_recovered_expired_ranks_total",
                   "Ranks known from peers that were dropped after the grace period", {},
                   static_cast<double>(stats.expired_ranks));
-}
-
-void CollectIndex(metrics::SampleSink& sink, const index::PartitionIndex& partition) {
-  const metrics::Labels labels = {{"model", partition.partition.model_name},
-                                  {"routing_group", partition.partition.routing_group}};
-  const index::IndexStats stats = partition.index->Stats();
-  const auto gauge = [&](std::string_view name, std::string_view help, std::uint64_t value) {
-    sink.AddGauge(name, help, labels, static_cast<double>(value));
-  };
-  gauge("kvr_index_ranks", "Ranks with a slot", stats.ranks);
-  gauge("kvr_index_blocks", "Distinct blocks", stats.nodes);
-  gauge("kvr_index_memberships", "Blocks held, counted per rank and tier", stats.memberships);
-  gauge("kvr_index_pending_blocks", "Blocks waiting for their parent or content",
-        stats.pending_blocks);
-  gauge("kvr_index_bytes", "Estimated heap in use", stats.bytes);
-  sink.AddCounter("kvr_index_pending_dropped_total", "Waiting blocks that gave way to newer ones",
-                  labels, static_cast<double>(stats.pending_dropped));
 }
 
 }  // namespace
@@ -64,8 +47,7 @@ void CollectIndexer(const SourceRegistry& sources, metrics::SampleSink& sink) {
                   count);
   }
   CollectRecovery(sources, sink);
-  for (const auto& partition : sources.indexes().List())
-    CollectIndex(sink, *partition);
+  CollectIndexes(sources.indexes(), sink);
 }
 
 }  // namespace kvr::service

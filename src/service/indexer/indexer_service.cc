@@ -1,5 +1,6 @@
 #include "service/indexer/indexer_service.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -75,6 +76,9 @@ struct IndexerService::Impl {
         query_ranks(registry_in.AddHistogram("kvr_indexer_query_scored_ranks",
                                              "Ranks that hold a part of the query",
                                              metrics::ExponentialBounds(1, 2, 13))),
+        query_depth(registry_in.AddHistogram("kvr_indexer_query_depth",
+                                             "Blocks that the best rank holds of a query",
+                                             metrics::ExponentialBounds(1, 2, 18))),
         collector(registry_in.AddCollector([this](metrics::SampleSink& sink) {
           CollectIndexer(sources, sink);
           if (options.reference_metrics) CollectReference(sources, sink);
@@ -270,6 +274,10 @@ struct IndexerService::Impl {
     query_seconds.Observe(std::chrono::duration<double>(clock.Now() - start).count());
     query_blocks.Observe(static_cast<double>(blocks.size()));
     query_ranks.Observe(static_cast<double>(scores.scored().size()));
+    std::uint32_t depth = 0;
+    for (const RankSlot slot : scores.scored())
+      depth = std::max(depth, scores.at(slot).depth());
+    query_depth.Observe(depth);
     const auto snapshot = sources.catalog().snapshot();
     QueryAnswerOptions answer;
     answer.include_zero = include_zero;
@@ -292,6 +300,7 @@ struct IndexerService::Impl {
   metrics::Histogram& query_seconds;
   metrics::Histogram& query_blocks;
   metrics::Histogram& query_ranks;
+  metrics::Histogram& query_depth;
   const metrics::Registry::Collector collector;
 };
 
