@@ -564,7 +564,9 @@ TEST(Gateway, NoDescriptorsAreNotTheEnginesDoing) {
   SetLogLevel(LogLevel::kOff);
   FakeEngine engine;
   engine.Play(PlainAnswer());
-  GatewayUnderTest gateway;
+  GatewaySetup setup;
+  setup.client.idle_connections_max = 0;  // a kept one would need no descriptor
+  GatewayUnderTest gateway(setup);
   gateway.AddWorker(1, engine.url());
   RawClient client(gateway.port());
   ASSERT_TRUE(Eventually(
