@@ -73,7 +73,7 @@ struct Table {
     options.Bind("log.x", "names", &names, "");
     options.Bind<Colour>("log", "colour", &colour, "",
                          {{"red", Colour::kRed}, {"green", Colour::kGreen}});
-    options.AddSubtree("workers", "");
+    options.AddSubtree("workers", "", "");
   }
 
   void Check() const {
