@@ -305,7 +305,7 @@ TEST(OptionTable, HelpShowsFlagsBySection) {
   const std::string help = bound.app.help();
   EXPECT_THAT(help, HasSubstr("--sched-queue-max"));
   EXPECT_THAT(help, HasSubstr("TCP port; 0 picks a free one"));
-  EXPECT_THAT(help, HasSubstr("1 to 65535; default: 8080]"));
+  EXPECT_THAT(help, HasSubstr("0 to 65535; default: 8080]"));
 }
 
 TEST(OptionTable, EffectiveJsonTakesTheSubtrees) {
