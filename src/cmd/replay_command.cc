@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -273,9 +272,10 @@ Result<void> CheckFolder(std::string_view option, const std::filesystem::path& f
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   if (!failed && access(folder.c_str(), W_OK | X_OK) == 0) return {};
+  if (!failed) failed = {errno, std::generic_category()};
   return Fail(ErrorCode::kInvalidArgument,
               fmt::format("{} `{}`: cannot write there: {}; name another folder", option,
-                          folder.string(), failed ? failed.message() : std::strerror(errno)));
+                          folder.string(), failed.message()));
 }
 
 Result<void> CheckFile(std::string_view option, const std::filesystem::path& file) {
@@ -288,7 +288,8 @@ Result<void> CheckFile(std::string_view option, const std::filesystem::path& fil
     wrong = fmt::format("there is no folder `{}`", folder.string());
   } else {
     const bool exists = std::filesystem::exists(file, ignored);
-    if (access(exists ? file.c_str() : folder.c_str(), W_OK) != 0) wrong = std::strerror(errno);
+    if (access(exists ? file.c_str() : folder.c_str(), W_OK) != 0)
+      wrong = std::generic_category().message(errno);
   }
   if (wrong.empty()) return {};
   return Fail(ErrorCode::kInvalidArgument,

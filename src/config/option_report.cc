@@ -30,9 +30,10 @@ std::string OptionTable::Markdown() const {
                        Cell(option->flag_), option->environment_, Cell(option->Values()),
                        Cell(option->default_), Cell(option->help_));
   }
-  for (const auto& subtree : subtrees_)
+  for (const auto& subtree : subtrees_) {
     out += fmt::format("| `{}` | | | {} | | {} |\n", subtree.key, Cell(subtree.type),
                        Cell(subtree.help));
+  }
   return out;
 }
 

@@ -66,7 +66,7 @@ void PendingPool::Clear() {
 
 std::size_t PendingPool::bytes() const {
   constexpr std::size_t kTreeNode = 4 * sizeof(void*);
-  constexpr auto node = [](std::size_t value) { return HeapBytes(kTreeNode + value); };
+  const auto node = [](std::size_t value) { return HeapBytes(kTreeNode + value); };
   return by_name_.size() * node(sizeof(decltype(by_name_)::value_type)) +
          by_age_.size() * node(sizeof(decltype(by_age_)::value_type)) +
          by_parent_.size() * node(sizeof(decltype(by_parent_)::value_type));
