@@ -64,7 +64,9 @@ net::Task<void> Relay::RunEvents(const net::HttpHeaders& headers) {
   exchange_.SetLastWords(TerminalEvents(Stopping(), false));
   for (;;) {
     Result<std::string_view> piece = TakeFirst();
-    if (piece->empty()) piece = co_await answer_.stream->Read();
+    if (piece->empty()) {
+      piece = co_await answer_.stream->Read();
+    }
     if (!piece && IsCancel(piece.error())) co_return;
     if (!piece || piece->empty()) {
       const std::string_view rest = piece ? scanner_.Rest() : std::string_view();
@@ -113,7 +115,9 @@ net::Task<void> Relay::RunPlain(const net::HttpHeaders& headers) {
   net::HttpStream& stream = *answer_.stream;
   const bool readable = IsReadable(stream.headers());
   Result<std::string_view> piece = TakeFirst();
-  if (piece->empty()) piece = co_await stream.Read();
+  if (piece->empty()) {
+    piece = co_await stream.Read();
+  }
   if (!piece && IsCancel(piece.error())) co_return;
   if (!piece) {
     co_await RespondBroken();
