@@ -251,7 +251,7 @@ TEST_F(PolledIngest, AnEngineThatCountsAnewIsAnotherOne) {
   engine_.Give(List({Created(0), Stored(1, 13)}));
   Follow();
   Expect("0:13", "exact none");
-  EXPECT_EQ(health_->count(fleet::RankCount::kRestarts), 1u);
+  EXPECT_TRUE(Eventually([&] { return health_->count(fleet::RankCount::kRestarts) == 1; }));
 }
 
 TEST_F(PolledIngest, OneListSpeaksOfSeveralRanks) {

@@ -264,6 +264,8 @@ TEST_F(HttpClientTest, NoDescriptorsAreNotThePeersDoing) {
   RawServer server;
   Url nowhere = Loopback(80);
   nowhere.host = "two..dots";
+  // A sanitizer needs descriptors of its own when it meets a type for the first time.
+  EXPECT_FALSE(Fetch(nowhere, Get("/")));
   for (const Url& peer : {Loopback(server.port()), nowhere}) {
     const NoDescriptors none;
     const auto failed = Fetch(peer, Get("/"));
