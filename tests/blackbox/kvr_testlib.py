@@ -22,7 +22,7 @@ import zmq.utils.monitor
 
 KVROUTE = os.environ.get("KVROUTE", "kvroute")
 SANITIZED = bool(os.environ.pop("KVR_SANITIZE", ""))  # freed memory stays resident for a while
-DEADLINE = 10.0  # seconds; how long anything that must happen may take on a busy machine
+DEADLINE = 30.0  # seconds; how long anything that must happen may take on a busy machine
 U64 = 2**64
 END_OF_REPLAY = b"\xff" * 8
 
