@@ -7,9 +7,13 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/json_writer.h"
 #include "placement/event_translator.h"
 #include "wire/json_to_msgpack.h"
+#include "wire/placement_event.h"
+#include "wire/residency.h"
 #include "wire/router_event.h"
+#include "wire/router_event_json.h"
 #include "wire/trtllm_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
@@ -63,8 +67,21 @@ void Decode(std::span<const std::byte> payload) {
       kvr::wire::DecodeRouterEvents(std::as_bytes(std::span(bytes)), limits, again).has_value());
   KVR_CHECK(again.bad.empty());
   KVR_CHECK(again.events.size() == batch.events.size());
-  for (std::size_t i = 0; i < batch.events.size(); ++i)
+  for (std::size_t i = 0; i < batch.events.size(); ++i) {
     CheckSame(batch, batch.events[i], again, again.events[i]);
+    std::string text;
+    kvr::JsonWriter json(text);
+    kvr::wire::WriteRouterEvent(batch, batch.events[i], json);
+  }
+}
+
+// A placement that becomes a RouterEvent is one, good or bad, to the decoder.
+void Place(std::span<const std::byte> payload) {
+  std::string bytes;
+  const auto owner = kvr::wire::RouterEventFromPlacement(payload, Limits(), bytes);
+  const bool local = owner && *owner == kvr::wire::PlacementOwner::kLocalWorker;
+  KVR_CHECK(local || bytes.empty());
+  if (local) Decode(std::as_bytes(std::span(bytes)));
 }
 
 void Translate(std::span<const std::byte> payload) {
@@ -86,6 +103,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto payload = std::as_bytes(std::span(data, size));
   static_cast<void>(kvr::wire::UnframeRouterEvents(payload));
   static_cast<void>(kvr::wire::ReadEnvelopeIds(payload));
+  static_cast<void>(kvr::wire::DecodeResetScope(payload));
+  Place(payload);
   if (kvr::wire::LooksLikeJson(payload)) {
     std::string packed;
     kvr::wire::JsonToMsgpack json;

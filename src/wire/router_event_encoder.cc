@@ -1,4 +1,5 @@
 #include "wire/msgpack_writer.h"
+#include "wire/placement_event.h"
 #include "wire/router_event.h"
 
 namespace kvr::wire {
@@ -73,6 +74,23 @@ void WriteDomain(const RouterEvent& event, MsgpackWriter& out) {
 
 }  // namespace
 
+void EncodeKvCacheEvent(const RouterBatch& batch, const RouterEvent& event, std::string& bytes) {
+  MsgpackWriter out(bytes);
+  out.Map(3);
+  out.Text("event_id");
+  out.Uint(event.event_id);
+  out.Text("data");
+  if (event.type == EventType::kStored) {
+    WriteStored(batch, event, out);
+  } else if (event.type == EventType::kRemoved) {
+    WriteRemoved(batch, event, out);
+  } else {
+    out.Text("cleared");
+  }
+  out.Text("dp_rank");
+  out.Uint(event.dp_rank);
+}
+
 void EncodeRouterEvent(const RouterBatch& batch, const RouterEvent& event, std::string& bytes) {
   MsgpackWriter out(bytes);
   const bool domain = event.domain != ResidencyDomain::kMissing;
@@ -87,19 +105,7 @@ void EncodeRouterEvent(const RouterBatch& batch, const RouterEvent& event, std::
     WriteDomain(event, out);
   }
   out.Text("event");
-  out.Map(3);
-  out.Text("event_id");
-  out.Uint(event.event_id);
-  out.Text("data");
-  if (event.type == EventType::kStored) {
-    WriteStored(batch, event, out);
-  } else if (event.type == EventType::kRemoved) {
-    WriteRemoved(batch, event, out);
-  } else {
-    out.Text("cleared");
-  }
-  out.Text("dp_rank");
-  out.Uint(event.dp_rank);
+  EncodeKvCacheEvent(batch, event, bytes);
   if (!event.state_source.empty()) {
     out.Text("state_source");
     out.Raw(event.state_source);
