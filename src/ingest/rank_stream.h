@@ -278,6 +278,7 @@ class RankStream {
   std::uint32_t looks_ = 0;           // that brought no proof
   std::uint32_t unknown_ = 0;         // ... as the answer ended before all witnesses
   std::uint32_t passed_ = 0;          // ... as it began behind them
+  Nanos pass_counts_at_{0};           // the next such look counts from here on
   std::uint32_t contradictions_ = 0;  // ... as it had other bytes
   Nanos witness_from_{0};             // no live message before is one
   bool sought_ = false;               // the request under way was made for them

@@ -102,6 +102,9 @@ bool RankStream::Testify(std::uint64_t sequence, std::span<const std::byte> payl
   const std::uint64_t newest = witnesses_.rbegin()->first;
   if (answers_ == 0 && asked_ <= newest && newest < sequence) {
     PassWitnesses();
+    // The live messages up to there may still wait to be read, so that one moment counts once.
+    if (now < pass_counts_at_) return true;
+    pass_counts_at_ = now + ConfirmPause();
     if (++passed_ < options_.replay_attempts) return true;
     Disown(fmt::format("it begins with message {}, where the engine is not yet", sequence), now);
     return false;
@@ -138,6 +141,7 @@ void RankStream::ForgetProof() {
   looks_ = 0;
   unknown_ = 0;
   passed_ = 0;
+  pass_counts_at_ = Nanos{0};
   contradictions_ = 0;
   witness_from_ = Nanos{0};
 }

@@ -1172,6 +1172,25 @@ TEST(RankStreamForeignReplay, OneThatIsFarAheadIsSeenByWhereItBegins) {
   EXPECT_THAT(s.Take(), ElementsAre("apply 14"));
 }
 
+// A short ring under a fast engine: what it begins with waits unread among the live messages.
+TEST(RankStreamForeignReplay, ARingThatMovesOnWhileLiveMessagesWaitIsTheEngines) {
+  Stream s(true);
+  s.Connect();
+  s.Live(10);
+  s.Answer(100);
+  s.End();
+  for (std::uint64_t gap = 300; gap < 1'500; gap += 300) {
+    s.Live(gap);
+    s.Answer(gap + 100);
+    s.Live(gap + 10);
+    s.Answer(gap + 150);
+    s.End();
+    s.Pass(Millis{20});
+  }
+  EXPECT_EQ(s.stats().replays_foreign, 0u);
+  EXPECT_EQ(s.State(), "degraded history_gone");
+}
+
 TEST(RankStreamForeignReplay, AfterAReconnectASecondWitnessDecides) {
   for (const bool foreign : {false, true}) {
     Stream s(true);
