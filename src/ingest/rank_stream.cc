@@ -1,9 +1,6 @@
 #include "ingest/rank_stream.h"
 
 #include <algorithm>
-#include <functional>
-#include <iterator>
-#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,15 +9,6 @@
 #include "ingest/message.h"
 
 namespace kvr::ingest {
-namespace {
-
-// Messages that are remembered to tell a duplicate from a restart.
-constexpr std::size_t kRecentMax = 64;
-// A ring may lag behind once.
-constexpr std::uint32_t kUnknownMax = 2;
-
-}  // namespace
-
 Result<void> RankStream::Options::Validate() const {
   if (parked_messages_max == 0 || parked_bytes_max == 0) {
     return Fail(ErrorCode::kInvalidArgument, "the parking place must have room for a message");
@@ -183,30 +171,6 @@ bool RankStream::MayBeStray(std::uint64_t sequence) const {
   const bool follows_another = stray_ && sequence == *stray_ + 1;
   return same_connection && sequence > 0 && *newest_ - sequence <= options_.stray_max &&
          !follows_another;
-}
-
-bool RankStream::DoubtsReplay(std::uint64_t sequence, Digest digest, Nanos now) {
-  if (proven_ || !HasReplay()) return false;
-  if (now >= witness_from_) {
-    witnesses_[sequence] = digest;
-    if (witnesses_.size() > kRecentMax) witnesses_.erase(std::next(witnesses_.begin()));
-  }
-  if (Blocking() || replay_broken_) return false;
-  if (next_ && sequence < *next_) {
-    // Below what was replayed: a copy that was under way meanwhile, the first of a new engine
-    // behind something that kept the link up, or the replay is of another engine.
-    const auto replayed = recent_.find(sequence);
-    if (replayed != recent_.end() && replayed->second == digest) {
-      ForgetProof();
-      proven_ = true;
-      return false;
-    }
-    if (last_digest_ && looks_ == 0) return true;
-  }
-  if (purpose_ == Purpose::kNone && !confirm_at_ && !witnesses_.empty()) {
-    confirm_at_ = now + ConfirmPause();
-  }
-  return false;
 }
 
 void RankStream::Remember(std::uint64_t sequence, Digest digest) {
@@ -408,41 +372,6 @@ void RankStream::OnTick(Nanos now) {
     StartOver(false, now);
   }
   PublishState();
-}
-
-void RankStream::PublishState() {
-  if (link_ != Link::kUp && refused_) {
-    sink_.SetState(dirty_ ? RankState::kWarming : RankState::kBlind, StateReason::kRefused,
-                   "what answers at the event endpoint hangs up or is no publisher; is it the port "
-                   "of the engine's kv-events-config?");
-  } else if (link_ == Link::kNever) {
-    sink_.SetState(RankState::kBlind, StateReason::kConnecting,
-                   "no connection to the event endpoint yet: the engine is not up, its host name "
-                   "is not known here, or it publishes elsewhere");
-  } else if (link_ == Link::kDown) {
-    sink_.SetState(dirty_ ? RankState::kWarming : RankState::kBlind, StateReason::kDisconnected,
-                   dirty_ ? "the event stream is lost; what was known before still counts"
-                          : "the event stream is lost and nothing is known any more");
-  } else if (Blocking() && unfilled_) {
-    sink_.SetState(RankState::kDegraded, StateReason::kGapUnrepaired,
-                   "the replay ends before the missing messages; they are asked for again");
-  } else if (Blocking()) {
-    sink_.SetState(RankState::kWarming, StateReason::kReplaying, {});
-  } else if (loss_ != StateReason::kNone) {
-    sink_.SetState(RankState::kDegraded, loss_, loss_detail_);
-  } else if (contradictions_ > 0 || (unknown_ >= kUnknownMax && replayed_)) {
-    sink_.SetState(RankState::kDegraded, StateReason::kReplayMismatch,
-                   "the replay endpoint does not know what the engine published lately; does it "
-                   "belong to this engine?");
-  } else if (unread_) {
-    sink_.SetState(RankState::kDegraded, StateReason::kUndecodable,
-                   "the last message is no batch; it is asked for again when the next one comes");
-  } else if (next_ && (*next_ == 0 || history_from_start_)) {
-    sink_.SetState(RankState::kExact, StateReason::kNone, {});
-  } else {
-    sink_.SetState(RankState::kWarming, StateReason::kNoReplayEndpoint,
-                   "no message yet, and nobody to ask for earlier ones");
-  }
 }
 
 }  // namespace kvr::ingest

@@ -163,6 +163,8 @@ class RankStream {
 
  private:
   using Digest = std::size_t;
+  // Messages that are remembered to tell a duplicate from a restart.
+  static constexpr std::size_t kRecentMax = 64;
   enum class Link : std::uint8_t { kNever, kUp, kDown };
   // Why a replay runs.
   enum class Purpose : std::uint8_t {

@@ -1,6 +1,5 @@
 // How a RankStream fetches history. See the class comment for the rules.
 #include <algorithm>
-#include <functional>
 
 #include <fmt/format.h>
 
@@ -95,71 +94,6 @@ void RankStream::HandleReplayed(std::uint64_t sequence, std::span<const std::byt
   }
   ApplyNext(sequence, payload, true);
   FinishWhenJoined(now);
-}
-
-bool RankStream::Testify(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now) {
-  if (witnesses_.empty() || join_at_end_) return true;
-  const std::uint64_t newest = witnesses_.rbegin()->first;
-  if (answers_ == 0 && asked_ <= newest && newest < sequence) {
-    PassWitnesses();
-    // The live messages up to there may still wait to be read, so that one moment counts once.
-    if (now < pass_counts_at_) return true;
-    pass_counts_at_ = now + ConfirmPause();
-    if (++passed_ < options_.replay_attempts) return true;
-    Disown(fmt::format("it begins with message {}, where the engine is not yet", sequence), now);
-    return false;
-  }
-  const auto witness = witnesses_.find(sequence);
-  if (witness == witnesses_.end()) return true;
-  if (witness->second == MessageDigest(payload)) {
-    ForgetProof();
-    proven_ = true;
-    return true;
-  }
-  PassWitnesses();
-  witness_from_ = now + options_.confirm_after;
-  if (++contradictions_ == 1 && linked_before_) return true;
-  Disown(fmt::format("its message {} has other bytes than the engine's", sequence), now);
-  return false;
-}
-
-void RankStream::PassWitnesses() {
-  witnesses_.clear();
-  sought_ = false;
-  ++looks_;
-}
-
-Millis RankStream::ConfirmPause() const {
-  return std::min(options_.confirm_after * (std::int64_t{1} << std::min(looks_, 10u)),
-                  options_.heal_interval);
-}
-
-void RankStream::ForgetProof() {
-  witnesses_.clear();
-  sought_ = false;
-  proven_ = false;
-  looks_ = 0;
-  unknown_ = 0;
-  passed_ = 0;
-  pass_counts_at_ = Nanos{0};
-  contradictions_ = 0;
-  witness_from_ = Nanos{0};
-}
-
-void RankStream::Disown(std::string why, Nanos now) {
-  ++stats_.replays_foreign;
-  StopReplay();
-  Clear();
-  ForgetProof();
-  foreign_ = true;
-  replay_broken_ = false;
-  unfilled_from_.reset();
-  confirm_at_.reset();
-  heal_at_.reset();
-  next_.reset();
-  SetLoss(StateReason::kReplayMismatch,
-          "the replay endpoint belongs to another engine: " + std::move(why));
-  DrainParked(now);
 }
 
 bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std::byte> payload,

@@ -1,0 +1,47 @@
+// What a RankStream says of itself. See the class comment for the states.
+#include "ingest/rank_stream.h"
+
+namespace kvr::ingest {
+namespace {
+
+// A ring may lag behind once.
+constexpr std::uint32_t kUnknownMax = 2;
+
+}  // namespace
+
+void RankStream::PublishState() {
+  if (link_ != Link::kUp && refused_) {
+    sink_.SetState(dirty_ ? RankState::kWarming : RankState::kBlind, StateReason::kRefused,
+                   "what answers at the event endpoint hangs up or is no publisher; is it the port "
+                   "of the engine's kv-events-config?");
+  } else if (link_ == Link::kNever) {
+    sink_.SetState(RankState::kBlind, StateReason::kConnecting,
+                   "no connection to the event endpoint yet: the engine is not up, its host name "
+                   "is not known here, or it publishes elsewhere");
+  } else if (link_ == Link::kDown) {
+    sink_.SetState(dirty_ ? RankState::kWarming : RankState::kBlind, StateReason::kDisconnected,
+                   dirty_ ? "the event stream is lost; what was known before still counts"
+                          : "the event stream is lost and nothing is known any more");
+  } else if (Blocking() && unfilled_) {
+    sink_.SetState(RankState::kDegraded, StateReason::kGapUnrepaired,
+                   "the replay ends before the missing messages; they are asked for again");
+  } else if (Blocking()) {
+    sink_.SetState(RankState::kWarming, StateReason::kReplaying, {});
+  } else if (loss_ != StateReason::kNone) {
+    sink_.SetState(RankState::kDegraded, loss_, loss_detail_);
+  } else if (contradictions_ > 0 || (unknown_ >= kUnknownMax && replayed_)) {
+    sink_.SetState(RankState::kDegraded, StateReason::kReplayMismatch,
+                   "the replay endpoint does not know what the engine published lately; does it "
+                   "belong to this engine?");
+  } else if (unread_) {
+    sink_.SetState(RankState::kDegraded, StateReason::kUndecodable,
+                   "the last message is no batch; it is asked for again when the next one comes");
+  } else if (next_ && (*next_ == 0 || history_from_start_)) {
+    sink_.SetState(RankState::kExact, StateReason::kNone, {});
+  } else {
+    sink_.SetState(RankState::kWarming, StateReason::kNoReplayEndpoint,
+                   "no message yet, and nobody to ask for earlier ones");
+  }
+}
+
+}  // namespace kvr::ingest
