@@ -208,7 +208,7 @@ Task<void> HttpConnection::TurnAway() {
 Task<HttpConnection::Next> HttpConnection::ServeOne() {
   phase_ = Phase::kIdle;
   answer_ = Answer::kNone;
-  last_words_.clear();
+  last_words_ = {};
   if (co_await AwaitRequest() != Fill::kData) co_return Next::kClose;
   phase_ = Phase::kReceiving;
 

@@ -100,7 +100,7 @@ class HttpConnection final : public HttpExchange,
                                  std::optional<std::uint64_t> length) override;
   Task<Result<void>> Write(std::string_view piece) override;
   Task<Result<void>> EndStream() override;
-  void SetLastWords(std::string words) override { last_words_ = std::move(words); }
+  void SetLastWords(std::string_view words) override { last_words_ = words; }
   void Abort() override;
   bool answered() const override { return answer_ != Answer::kNone; }
   bool stopped() const override { return cancelled_ && !gone_; }
@@ -164,7 +164,7 @@ class HttpConnection final : public HttpExchange,
   int status_ = 0;
   std::uint64_t length_left_ = 0;
   bool sending_ = false;  // a part of something may have gone out
-  std::string last_words_;
+  std::string_view last_words_;
   bool broken_ = false;  // the connection cannot carry another answer
   std::string head_;     // reused
   std::array<char, 24> chunk_head_{};

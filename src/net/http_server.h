@@ -54,8 +54,9 @@ class HttpExchange {
   virtual Task<Result<void>> Write(std::string_view piece) = 0;
   virtual Task<Result<void>> EndStream() = 0;
   // What the body of a stream ends with when the server stops before the handler has ended it; then
-  // follows its regular end, as far as the client takes both at once. Empty: it is cut off.
-  virtual void SetLastWords(std::string words) = 0;
+  // follows its regular end, as far as the client takes both at once. Empty: it is cut off. The
+  // text must live as long as the exchange.
+  virtual void SetLastWords(std::string_view words) = 0;
   // Gives up a stream in the middle: closes the connection so that the client sees it is cut short.
   virtual void Abort() = 0;
 

@@ -61,7 +61,8 @@ net::Task<std::optional<openai::Usage>> Relay::Run(const net::HttpHeaders& heade
 net::Task<void> Relay::RunEvents(const net::HttpHeaders& headers) {
   const auto begun = co_await exchange_.BeginStream(answer_.stream->status(), headers);
   if (!begun) co_return;
-  exchange_.SetLastWords(TerminalEvents(Stopping(), false));
+  static const std::string kStopping = TerminalEvents(Stopping(), false);
+  exchange_.SetLastWords(kStopping);
   for (;;) {
     Result<std::string_view> piece = TakeFirst();
     if (piece->empty()) {
