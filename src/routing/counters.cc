@@ -4,6 +4,13 @@
 #include <string>
 
 namespace kvr::routing {
+namespace {
+
+metrics::Labels LabelsOf(const Partition& partition) {
+  return {{"model", partition.model_name}, {"routing_group", partition.routing_group}};
+}
+
+}  // namespace
 
 Counters::Counters(metrics::Registry& registry)
     : registry_(registry),
@@ -74,10 +81,9 @@ void Counters::Reported(std::uint64_t predicted, std::uint64_t actual) {
 }
 
 void EmitLoad(const Partition& partition, const RankLoad& load, metrics::SampleSink& sink) {
-  const metrics::Labels labels = {{"model", partition.model_name},
-                                  {"routing_group", partition.routing_group},
-                                  {"worker_id", std::to_string(Raw(load.rank.worker))},
-                                  {"dp_rank", std::to_string(load.rank.dp_rank)}};
+  metrics::Labels labels = LabelsOf(partition);
+  labels.emplace_back("worker_id", std::to_string(Raw(load.rank.worker)));
+  labels.emplace_back("dp_rank", std::to_string(load.rank.dp_rank));
   sink.AddGauge("kvr_routing_active_prefill_tokens", "Booked prompt tokens not prefilled yet",
                 labels, static_cast<double>(load.active_prefill_tokens));
   sink.AddGauge("kvr_routing_active_blocks", "Blocks of the booked prompts and their answers",
@@ -86,8 +92,7 @@ void EmitLoad(const Partition& partition, const RankLoad& load, metrics::SampleS
 }
 
 void EmitBook(const Partition& partition, const load::BookStats& stats, metrics::SampleSink& sink) {
-  const metrics::Labels labels = {{"model", partition.model_name},
-                                  {"routing_group", partition.routing_group}};
+  const metrics::Labels labels = LabelsOf(partition);
   sink.AddGauge("kvr_routing_bookings", "Live bookings", labels,
                 static_cast<double>(stats.bookings));
   sink.AddCounter("kvr_routing_booked_total", "Bookings made", labels,
@@ -100,8 +105,7 @@ void EmitBook(const Partition& partition, const load::BookStats& stats, metrics:
 
 void EmitGuesses(const Partition& partition, const index::DecisionIndex::Stats& stats,
                  metrics::SampleSink& sink) {
-  const metrics::Labels labels = {{"model", partition.model_name},
-                                  {"routing_group", partition.routing_group}};
+  const metrics::Labels labels = LabelsOf(partition);
   sink.AddGauge("kvr_routing_guessed_blocks", "Blocks entered by decisions, not by events", labels,
                 static_cast<double>(stats.blocks));
   sink.AddGauge("kvr_routing_guessed_bytes", "Estimated heap of those blocks", labels,
