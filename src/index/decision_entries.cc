@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "index/heap_bytes.h"
+
 namespace kvr::index {
 
 void DecisionEntries::Use(std::span<const SequenceHash> path, Nanos due, bool hold) {
@@ -39,9 +41,10 @@ std::optional<Nanos> DecisionEntries::next_due() const {
 }
 
 std::size_t DecisionEntries::bytes() const {
-  constexpr std::size_t kNodeBytes = 4 * sizeof(void*);  // next, key and place, the heap's word
-  return entries_.capacity() * sizeof(Entry) + free_.capacity() * sizeof(std::uint32_t) +
-         places_.size() * kNodeBytes + places_.bucket_count() * sizeof(void*);
+  constexpr std::size_t kNodeBytes = 3 * sizeof(void*);  // next, key, place
+  return HeapBytes(entries_.capacity() * sizeof(Entry)) +
+         HeapBytes(free_.capacity() * sizeof(std::uint32_t)) +
+         places_.size() * HeapBytes(kNodeBytes) + HeapBytes(places_.bucket_count() * sizeof(void*));
 }
 
 std::uint32_t DecisionEntries::FindOrAdd(SequenceHash name) {
