@@ -105,13 +105,12 @@ class Node {
 // A connection a client and one to an engine for each request, the event streams, and the process's
 // own files.
 std::uint64_t DescriptorsNeeded(const GatewayConfig& config) {
-  constexpr std::uint64_t kOwn = 64;
   constexpr std::uint64_t kPerRank = 6;  // two sockets, each with what its transport opens
   std::uint64_t ranks = 0;
   for (const WorkerConfig& worker : config.workers)
     ranks += worker.spec.dp_ranks.size();
   return config.server.http.connections_max + config.gateway.in_flight_max + kPerRank * ranks +
-         kOwn;
+         kOwnDescriptors;
 }
 
 // The exit code when the command ends here; nothing when `config` is complete and `effective` says

@@ -121,9 +121,8 @@ int Run(const std::vector<std::string>& words) {
   StopSignals signals(config.access_log.path.empty() ? StopSignals::Hangup::kEnds
                                                      : StopSignals::Hangup::kReported);
   // Engines register later, and may be any number; half as many again are room for them.
-  constexpr std::uint64_t kOwn = 64;
   const std::uint64_t connections = config.server.http.connections_max;
-  if (const auto warning = RaiseDescriptorLimit(connections + connections / 2 + kOwn)) {
+  if (const auto warning = RaiseDescriptorLimit(connections + connections / 2 + kOwnDescriptors)) {
     KVR_WARN("{}", *warning);
   }
   return Serve(config, table.EffectiveJson(), signals);

@@ -1,7 +1,5 @@
 // Ingest over real sockets: a publisher as an engine has it, an index that must end up equal.
 #include <atomic>
-#include <chrono>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "ingest/ingest.h"
 #include "ingest/test_engine.h"
 #include "net/event_publisher.h"
+#include "net/net_test_util.h"
 
 namespace kvr::ingest {
 namespace {
@@ -21,15 +20,7 @@ namespace {
 using fleet::RankCount;
 using net::EventPublisher;
 using net::ReplayLayout;
-
-bool Eventually(const std::function<bool()>& done) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!done()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
+using net::testing::Eventually;
 
 std::string StateText(const fleet::RankHealth& health) {
   const auto status = health.status();

@@ -3,11 +3,9 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -18,20 +16,13 @@
 #include "ingest/message.h"
 #include "ingest/source.h"
 #include "ingest/test_engine.h"
+#include "net/net_test_util.h"
 
 namespace kvr::ingest {
 namespace {
 
 using fleet::RankCount;
-
-bool Eventually(const std::function<bool()>& done) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!done()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
+using net::testing::Eventually;
 
 // Always has one more message.
 class EndlessSocket final : public net::EventSocket {

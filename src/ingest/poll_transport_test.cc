@@ -1,12 +1,9 @@
 // TensorRT-LLM's event lists over HTTP: an engine as trtllm-serve has it, an index that follows it.
 #include "ingest/poll_transport.h"
 
-#include <chrono>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -17,18 +14,12 @@
 #include "ingest/test_engine.h"
 #include "net/event_endpoint.h"
 #include "net/http_server.h"
+#include "net/net_test_util.h"
 
 namespace kvr::ingest {
 namespace {
 
-bool Eventually(const std::function<bool()>& done) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!done()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
+using net::testing::Eventually;
 
 // Hands out what it was given, each answer once; an empty list when there is none.
 class ListServer {
