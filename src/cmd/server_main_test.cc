@@ -63,8 +63,10 @@ TEST(StopSignalsDeathTest, ThreadsDoNotTakeTheSignalAway) {
   EXPECT_EXIT(
       {
         StopSignals signals;
-        std::jthread other([] { ::kill(::getpid(), SIGTERM); });
-        std::exit(signals.Wait() == SIGTERM ? 0 : 1);
+        std::thread other([] { ::kill(::getpid(), SIGTERM); });
+        const int signal = signals.Wait();
+        other.join();
+        std::exit(signal == SIGTERM ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "");
 }
