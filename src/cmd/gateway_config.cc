@@ -88,6 +88,9 @@ void BindRouting(GatewayConfig& config, config::OptionTable& table) {
              "How long a decision counts as cached on a rank without event source; 0: not at all");
   table.Bind("routing", "speculative_ttl_ms", &config.router.speculative_ttl,
              "The same on a rank with one, whose own events come later; 0: not at all");
+  table.Bind("routing", "approximate_by_capacity", &config.router.approximate_by_capacity,
+             "Where such a rank has total_kv_blocks, keep what an engine of that size would keep, "
+             "however long ago");
   table.Bind("routing", "guessed_blocks_max", &config.router.guesses.blocks_max,
              "Blocks so entered, a rank; beyond it the oldest give way", 1u);
   sched::CostOptions& cost = config.router.cost;

@@ -107,6 +107,11 @@ void DecisionIndex::Expire(Nanos now) {
   next_due_.store(next, std::memory_order_relaxed);
 }
 
+bool DecisionIndex::has_leases() const {
+  const Lock lock(mutex_);
+  return !running_.empty();
+}
+
 DecisionIndex::Stats DecisionIndex::stats() const {
   const Lock lock(mutex_);
   Stats stats{.ranks = ranks_.size(),

@@ -100,6 +100,8 @@ class DecisionIndex {
     arena_.Match(blocks, {.device_only = true}, scores);
   }
   [[nodiscard]] bool empty() const { return blocks_.load(std::memory_order_relaxed) == 0; }
+  // True while a lease has not ended.
+  [[nodiscard]] bool has_leases() const KVR_EXCLUDES(mutex_);
   [[nodiscard]] Stats stats() const KVR_EXCLUDES(mutex_);
 
  private:

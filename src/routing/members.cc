@@ -1,6 +1,7 @@
 #include "routing/members.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace kvr::routing {
 
@@ -9,6 +10,16 @@ std::optional<std::size_t> Members::Find(Rank rank) const {
   if (host == hosts.end() || host->rank != rank) return std::nullopt;
   return static_cast<std::size_t>(host - hosts.begin());
 }
+
+namespace {
+
+std::optional<std::uint32_t> KvBlocksOf(const fleet::WorkerSpec& spec) {
+  if (!spec.total_kv_blocks) return std::nullopt;
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
+  return static_cast<std::uint32_t>(std::min(*spec.total_kv_blocks, kMost));
+}
+
+}  // namespace
 
 std::shared_ptr<const Members> TakeUp(const fleet::Snapshot& snapshot, const Partition& partition,
                                       const Members& before, load::LoadBook& book) {
@@ -21,7 +32,8 @@ std::shared_ptr<const Members> TakeUp(const fleet::Snapshot& snapshot, const Par
       now->members.push_back({.url = worker->spec.url,
                               .has_siblings = worker->ranks.size() > 1,
                               .health = entry.health,
-                              .slot = book.AddRank(entry.rank)});
+                              .slot = book.AddRank(entry.rank),
+                              .kv_blocks = KvBlocksOf(worker->spec)});
       // A worker without a URL is only observed.
       now->hosts.push_back({.rank = entry.rank, .available = !worker->spec.url.empty()});
     }

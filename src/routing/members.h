@@ -22,6 +22,7 @@ struct Member {
   bool has_siblings = false;  // the worker has more ranks
   std::shared_ptr<const fleet::RankHealth> health;
   load::LoadSlot slot{};
+  std::optional<std::uint32_t> kv_blocks;  // of the rank's device cache, where that is known
 };
 
 // Immutable. The lists run in parallel, ascending by rank.

@@ -208,16 +208,25 @@ void PartitionRouter::AddGuesses(const Members& members, const Prompt& prompt,
   }
 }
 
-void PartitionRouter::Guess(const Members& members, const Prompt& prompt,
-                            const Decision& decision) {
+void PartitionRouter::Guess(const Members& members, const Prompt& prompt, Decision& decision) {
   const auto member = members.Find(decision.rank);
   if (!member || prompt.blocks.empty()) return;
   const auto status = members.members[*member].health->status();
   const Millis ttl = status.reason == StateReason::kNoEventSource ? options_.approximate_ttl
                                                                   : options_.speculative_ttl;
   if (ttl.count() == 0) return;
+  const bool by_capacity =
+      options_.approximate_by_capacity && status.reason == StateReason::kNoEventSource;
+  const auto capacity = by_capacity ? members.members[*member].kv_blocks : std::nullopt;
+  guesses_.SetCapacity(decision.rank, capacity);
   // What a limit refuses is counted there; the decision stands without it.
-  static_cast<void>(guesses_.Add(decision.rank, prompt.blocks, prompt.sequence, clock_.Now(), ttl));
+  if (!capacity) {
+    static_cast<void>(
+        guesses_.Add(decision.rank, prompt.blocks, prompt.sequence, clock_.Now(), ttl));
+  } else if (auto lease = guesses_.Acquire(decision.rank, prompt.blocks, prompt.sequence,
+                                           clock_.Now(), ttl)) {
+    decision.lease = *std::move(lease);
+  }
 }
 
 std::size_t PartitionRouter::Sweep() {
@@ -233,7 +242,7 @@ std::size_t PartitionRouter::Sweep() {
 }
 
 bool PartitionRouter::IsIdle() const {
-  if (book_.Stats().handles > 0) return false;
+  if (book_.Stats().handles > 0 || guesses_.has_leases()) return false;
   const Lock lock(book_.mutex);
   return members_->hosts.empty();
 }

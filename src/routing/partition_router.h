@@ -45,7 +45,8 @@ struct Outcome {
   std::uint32_t passed_over_blocks = 0;
 };
 
-// Thread-safe. Must outlive the bookings of its decisions; `options` and `clock` must outlive it.
+// Thread-safe. Must outlive the bookings and leases of its decisions; `options` and `clock` must
+// outlive it.
 class PartitionRouter {
  public:
   PartitionRouter(Partition partition, const RouterOptions& options, const Clock& clock);
@@ -67,13 +68,13 @@ class PartitionRouter {
   void AddGuesses(const Members& members, const Prompt& prompt, const index::HybridRanks* hybrid,
                   Scratch& scratch);
   // Enters what the rank of `decision` will hold.
-  void Guess(const Members& members, const Prompt& prompt, const Decision& decision);
+  void Guess(const Members& members, const Prompt& prompt, Decision& decision);
   [[nodiscard]] const index::DecisionIndex& guesses() const { return guesses_; }
 
   // Frees what expired and returns how many.
   std::size_t Sweep();
 
-  // True when there is no member and nobody holds a booking.
+  // True when there is no member and nobody holds a booking or lease.
   [[nodiscard]] bool IsIdle() const;
 
  private:

@@ -54,6 +54,9 @@ struct RouterOptions {
   // no event source for `approximate_ttl`, where it has one for `speculative_ttl`. 0: not at all.
   Millis approximate_ttl{120'000};
   Millis speculative_ttl{0};
+  // Where a rank without event source says how many blocks its engine has (total_kv_blocks), what
+  // decisions entered stays as long as such an engine would keep it, instead of approximate_ttl.
+  bool approximate_by_capacity = true;
   index::DecisionIndex::Options guesses;  // bounds of those entries, a partition
 
   [[nodiscard]] Result<void> Validate() const;
@@ -146,6 +149,8 @@ struct Decision {
   std::vector<CandidateReport> explained;  // at most RouterOptions::explained_max
 
   load::Booking booking;  // empty when advisory
+  // Keeps the entries of a rank whose capacity is known while the request runs.
+  index::DecisionIndex::Lease lease;
 };
 
 using load::RankLoad;

@@ -30,12 +30,14 @@ class RouterFixture {
 
   // Ranks 0 .. ranks-1, all in `state`.
   void AddWorker(std::uint64_t id, std::uint32_t ranks = 1, RankState state = RankState::kExact,
-                 std::string url = "http://engine") {
+                 std::string url = "http://engine",
+                 std::optional<std::uint64_t> kv_blocks = std::nullopt) {
     fleet::WorkerSpec spec;
     spec.id = WorkerId{id};
     spec.partition = ThePartition();
     spec.url = url.empty() ? url : url + std::to_string(id);
     spec.block_size = kBlockSize;
+    spec.total_kv_blocks = kv_blocks;
     for (std::uint32_t rank = 0; rank < ranks; ++rank)
       spec.dp_ranks.push_back(rank);
     KVR_CHECK(catalog.Add(std::move(spec)));

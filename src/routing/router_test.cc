@@ -104,8 +104,7 @@ TEST_F(RouterTest, OfAHybridModelCountsWhatCanBeReused) {
   Store(kOne, prompt, 4, 8, Tier::kHostPinned);
   Store(kTwo, prompt, 0, 5);
   const auto partition = indexes.Find(ThePartition());
-  const auto sides =
-      partition->hybrid->FindOrAdd(kOne, *Index().AddRank(kOne), Index(), kBlockSize);
+  const auto sides = partition->hybrid->FindOrAdd(kOne, Index(), kBlockSize);
   EXPECT_EQ(Route(RequestFor(prompt)).rank, kOne);
 
   std::vector<BlockHash> hashes;
@@ -347,6 +346,57 @@ TEST_F(RouterTest, RanksWithoutEventsAreRemembered) {
   EXPECT_EQ(Route(advisory).cache_view, CacheView::kNone);
 }
 
+// Twelve blocks of cache: a third prompt of six drives the one out that was used least recently,
+// however long ago; running ones stay.
+TEST_F(RouterTest, RanksOfAKnownSizeKeepWhatFits) {
+  AddWorker(1, 1, RankState::kBlind, "http://engine", 12);
+  SetState(kOne, RankState::kBlind, StateReason::kNoEventSource);
+  const auto guessed = [&](std::uint32_t seed) {
+    const auto prompt = MakePrompt(seed, 6);
+    RouteRequest request = RequestFor(prompt);
+    request.reserve = false;
+    return Route(request).guessed_blocks;
+  };
+  const auto first = MakePrompt(1, 6);
+  const auto second = MakePrompt(2, 6);
+  const auto third = MakePrompt(3, 6);
+  {
+    const Decision running = Route(RequestFor(first));
+    (void)Route(RequestFor(second));
+    clock.Advance(Millis(3'600'000));
+    router.Sweep();
+    EXPECT_EQ(guessed(1), 6u) << "time does not matter";
+    EXPECT_EQ(guessed(2), 6u);
+    (void)Route(RequestFor(third));
+    EXPECT_EQ(guessed(1), 6u) << "it runs";
+    EXPECT_EQ(guessed(2), 0u);
+    EXPECT_EQ(guessed(3), 6u);
+  }
+  (void)Route(RequestFor(third));
+  (void)Route(RequestFor(second));
+  EXPECT_EQ(guessed(1), 0u);
+  EXPECT_EQ(guessed(2), 6u);
+  EXPECT_EQ(guessed(3), 6u);
+}
+
+TEST(Router, ByTimeAloneWhereCapacityIsNotToCount) {
+  RouterOptions options;
+  options.approximate_by_capacity = false;
+  RouterFixture fixture(options);
+  fixture.AddWorker(1, 1, RankState::kBlind, "http://engine", 12);
+  fixture.SetState(kOne, RankState::kBlind, StateReason::kNoEventSource);
+  const auto prompt = MakePrompt(1, 20);
+  for (const std::uint32_t guessed : {0u, 20u}) {
+    const auto decision = fixture.router.Route(RequestFor(prompt));
+    ASSERT_TRUE(decision);
+    EXPECT_EQ(decision->guessed_blocks, guessed);
+  }
+  fixture.clock.Advance(Millis(121'000));
+  const auto later = fixture.router.Route(RequestFor(prompt));
+  ASSERT_TRUE(later);
+  EXPECT_EQ(later->guessed_blocks, 0u);
+}
+
 TEST_F(RouterTest, GuessesEndWithTheirRank) {
   AddWorker(1, 1, RankState::kBlind);
   SetState(kOne, RankState::kBlind, StateReason::kNoEventSource);
@@ -374,7 +424,7 @@ TEST(Router, SiblingsFollowBeforeTheEventComes) {
   EXPECT_EQ(second->rank, chosen);
   EXPECT_EQ(second->guessed_blocks, 8u);
   EXPECT_EQ(second->cache_view, CacheView::kExact);
-  // What is real counts as it is, and stays when the guess is gone.
+  // Row P4: what is real counts as it is, and stays when the guess is gone.
   fixture.Store(chosen, prompt);
   second->booking = {};
   auto third = fixture.router.Route(RequestFor(prompt));
