@@ -54,7 +54,7 @@ class Node {
         runtime_({config.server.io_threads, "io"}),
         direct_(net::MakeZmqTransport(config.server.zmq)),
         transport_(ingest::MakePollTransport(*direct_, runtime_, config.server.poll)),
-        indexes_(config.server.index),
+        indexes_(config.server.index, config.server.index_shards),
         ingest_(*transport_, clock_, registry_, config.server.ingest),
         router_(catalog_, indexes_, clock_, registry_, config.router),
         client_(runtime_, config.client),

@@ -53,7 +53,7 @@ int Serve(const IndexerConfig& config, const std::string& effective, StopSignals
   const auto direct = net::MakeZmqTransport(config.server.zmq);
   const auto transport = ingest::MakePollTransport(*direct, runtime, config.server.poll);
   fleet::Catalog catalog;
-  index::IndexSet indexes(config.server.index);
+  index::IndexSet indexes(config.server.index, config.server.index_shards);
   ingest::Ingest ingest(*transport, clock, registry, config.server.ingest);
   service::SourceRegistry sources(catalog, indexes, ingest, clock, config.registry);
   service::PeerList peers;

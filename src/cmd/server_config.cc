@@ -6,6 +6,7 @@
 
 #include "config/option_table.h"
 #include "fleet/rejected_log.h"
+#include "index/sharded_index.h"
 
 namespace kvr::cmd {
 namespace {
@@ -129,6 +130,10 @@ void BindIndex(ServerConfig& config, config::OptionTable& table) {
   index::IndexOptions& index = config.index;
   table.Bind("index", "blocks_max", &index.blocks_max, "Distinct blocks of a partition", 1u)
       .Unit("blocks");
+  table.Bind("index", "shards", &config.index_shards,
+             "Parts of a partition's index, each with its share of the ranks; updates of different "
+             "parts go side by side, a query asks them all",
+             std::size_t{1}, index::kShardsMax);
   table.Bind("index", "ranks_max", &index.ranks_max, "Ranks of a partition", 1u).Unit("ranks");
   table
       .Bind("index", "pending_blocks_max", &index.pending_blocks_max,

@@ -31,6 +31,7 @@ struct ServerConfig {
   net::ZmqOptions zmq;
   ingest::PollOptions poll;
   index::IndexOptions index;  // with a hash seed of its own, so that nobody can aim at the tables
+  std::size_t index_shards = 1;  // see index::MakeIndex
   LogLevel log_level = LogLevel::kInfo;
 
   // The sections server, ingest, identity, index and log.

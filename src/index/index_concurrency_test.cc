@@ -14,6 +14,7 @@
 #include "index/run_arena.h"
 #include "support/index_script.h"
 #include "support/naive_index.h"
+#include "support/three_shards.h"
 
 namespace kvr::index {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 template <typename Index>
 class IndexConcurrency : public testing::Test {};
 
-using Indexes = testing::Types<NaiveIndex, RunArena>;
+using Indexes = testing::Types<NaiveIndex, RunArena, ThreeShards>;
 TYPED_TEST_SUITE(IndexConcurrency, Indexes);
 
 constexpr std::uint32_t kLength = 12;

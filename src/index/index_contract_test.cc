@@ -1,17 +1,22 @@
 // What every index promises, as rows in the notation of index_script.h.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/rng.h"
+#include "hashing/block_hash.h"
 #include "index/run_arena.h"
 #include "support/alloc_counter.h"
 #include "support/index_script.h"
 #include "support/naive_index.h"
+#include "support/three_shards.h"
 
 namespace kvr::index {
 namespace {
@@ -41,7 +46,11 @@ class IndexContract : public testing::Test {
   }
 };
 
-using Indexes = testing::Types<NaiveIndex, RunArena>;
+// Whether all ranks share what is equal; those of different shards do not.
+template <typename Index>
+constexpr bool kShares = !std::is_same_v<Index, ThreeShards>;
+
+using Indexes = testing::Types<NaiveIndex, RunArena, ThreeShards>;
 TYPED_TEST_SUITE(IndexContract, Indexes);
 
 TYPED_TEST(IndexContract, MatchesTheLongestHeldPrefix) {
@@ -211,6 +220,7 @@ TYPED_TEST(IndexContract, ClearsRanksAndWorkers) {
        "RR2.3; Q[1..6]={0:3 0.1:4 0.2:5 0.3:6 2:3 2.1:4 2.2:5}; n=30"},
       {"98", "S0:[1..6]; S1:[1..3]; C1; Q[1..6]={0:6}; S1:[1,2]; Q[1..6]={0:6 1:2}"},
       {"T3", "S0:[1..3]; RW0; S0:[7]; Q[1..3]={}; Q[7]={0:1}"},
+      {"T9", "S0:[1..3]; C0; S0:[4]; Q[1..3]={}; Q[4]={0:1}"},
       {"unknown rank", "RR5 !bnf; RW5 !bnf"},
   };
   this->CheckAll(kRows);
@@ -357,6 +367,7 @@ TYPED_TEST(IndexContract, TellsManyLengthsOfOneChainApart) {
   this->Check("80", fmt::format("{} {} Q[1..10,1010]={{{}}}", start, branches, behind_ten));
 }
 
+// Row 73.
 TYPED_TEST(IndexContract, HoldsLongChains) {
   for (const std::size_t length :
        {std::size_t{300}, std::size_t{1'300}, std::size_t{20'000}, std::size_t{(1u << 18) + 10}}) {
@@ -381,6 +392,20 @@ TYPED_TEST(IndexContract, HoldsLongChains) {
     index.RemoveRank(Rank{WorkerId{7}, 0});
     EXPECT_EQ(index.Stats().nodes + index.Stats().idle_nodes, 0u);
   }
+}
+
+// Row 90.
+TYPED_TEST(IndexContract, ALongQueryEndsWhereNothingIsHeld) {
+  TypeParam index{IndexOptions{}};
+  const auto ops = script::Parse("S0:[1..3]; Q[1..3]");
+  const RankSlot slot = *index.AddRank(ops[0].rank);
+  index.Apply(slot, ops[0].Event());
+  std::vector<BlockHash> query = ops[1].query;
+  query.resize(100'000, BlockHash{7});
+  OverlapScores scores;
+  index.Match(query, {.device_holders = true}, scores);
+  EXPECT_EQ(scores.at(slot).depth(), 3u);
+  EXPECT_EQ(scores.device_holders().size(), 3u);
 }
 
 // 76, with slots beyond one word; and the limit.
@@ -425,7 +450,7 @@ TYPED_TEST(IndexContract, CountsWhatItHolds) {
     player.Update(op);
   const IndexStats stats = player.index().Stats();
   EXPECT_EQ(stats.ranks, 2u);
-  EXPECT_EQ(stats.nodes, 3u);
+  EXPECT_EQ(stats.nodes, kShares<TypeParam> ? 3u : 4u);
   EXPECT_EQ(stats.memberships, 5u);
   EXPECT_EQ(stats.pending_blocks, 3u);
   const RankStats rank = player.index().StatsOf(player.slots().at(Rank{WorkerId{0}, 0}));
@@ -498,6 +523,35 @@ TYPED_TEST(IndexContract, CountsDeviceHoldersByDepth) {
   EXPECT_TRUE(scores.device_holders().empty());
 }
 
+TYPED_TEST(IndexContract, FindsBlocksBySequenceHashes) {
+  script::Player player(this->Make());
+  for (const script::Op& op : script::Parse(
+           "S0:[1..6]; S1:[1..3]; S1:[1..3]+[4..6]; S0:[1..3]+[9]; S1:[1..6]+[7]; S2:[1,2,9];"
+           "S2@host:[5]; S0:[8]; R0:[8]{0}"))
+    player.Update(op);
+  const struct {
+    const char* query;
+    std::size_t known;
+  } rows[] = {{"Q[]", 0},        {"Q[1]", 1},     {"Q[1..6]", 6},    {"Q[1..9]", 7},
+              {"Q[1..3,9]", 4},  {"Q[1,2,9]", 3}, {"Q[1,2,9,9]", 3}, {"Q[1,2,8]", 2},
+              {"Q[2]", 0},       {"Q[5]", 1},     {"Q[5,1]", 1},     {"Q[1..4,9]", 4},
+              {"Q[1..5,5,7]", 5}};
+  std::vector<SequenceHash> sequence;
+  std::vector<BlockHash> found{BlockHash{77}};
+  for (const auto& row : rows) {
+    const std::vector<BlockHash> query = script::Parse(row.query)[0].query;
+    hashing::ChainHashes(query, sequence);
+    player.index().FindBlocks(sequence, found);
+    ASSERT_EQ(found.size(), row.known) << row.query;
+    EXPECT_TRUE(std::equal(found.begin(), found.end(), query.begin())) << row.query;
+  }
+  // A name that belongs to another chain leads nowhere.
+  hashing::ChainHashes(script::Parse("Q[1..6]")[0].query, sequence);
+  sequence.erase(sequence.begin());
+  player.index().FindBlocks(sequence, found);
+  EXPECT_TRUE(found.empty());
+}
+
 // A reused answer must not show ranks of an earlier query.
 TYPED_TEST(IndexContract, OverwritesAReusedAnswer) {
   TypeParam index{IndexOptions{}};
@@ -555,14 +609,19 @@ TYPED_TEST(IndexContract, ReturnsToItsSizeAfterChurn) {
              "S0:{0}; S1:[1..16,{1},{2}]; R1:[1..16,{1},{2}]{{16,17}}; R0:{0}{3}; S0:[1..16]",
              suffix, at, at + 1, order)))
       player.Update(op);
-    ASSERT_EQ(player.index().Stats().nodes, 16u);
+    ASSERT_EQ(player.index().Stats().nodes, kShares<TypeParam> ? 16u : 32u);
     ASSERT_EQ(player.index().Stats().idle_nodes, 0u);
   }
   EXPECT_EQ(player.Query(script::Parse("Q[1..16]")[0].query).size(), 2u);
 }
 
-TEST(RunArena, AQueryAllocatesNothing) {
-  script::Player player(std::make_unique<RunArena>(IndexOptions{}));
+using Products = testing::Types<RunArena, ThreeShards>;
+template <typename Index>
+class ProductContract : public testing::Test {};
+TYPED_TEST_SUITE(ProductContract, Products);
+
+TYPED_TEST(ProductContract, AQueryAllocatesNothing) {
+  script::Player player(std::make_unique<TypeParam>(IndexOptions{}));
   std::string text = "V; S0:[1..128]; S0@host:[1..128]+[129,130];";
   for (int rank = 1; rank < 200; ++rank)
     text += fmt::format("S{}{}:[1..{}];", rank, rank % 5 ? "" : "@disk", rank % 128 + 1);
@@ -613,6 +672,48 @@ TEST(RunArena, GivesItsMemoryBack) {
   event.kind = PlacementKind::kCleared;
   player.index().Apply(slot, event);
   EXPECT_LT(player.index().Stats().bytes, before + 4'096);
+}
+
+// Row 96: every fiftieth of a million blocks is removed; a chain reaches to its first hole.
+TEST(RunArena, AMillionBlocksWithHoles) {
+  constexpr std::uint64_t kChains = 1'000;
+  constexpr std::uint64_t kLength = 1'000;
+  RunArena index{IndexOptions{}};
+  const RankSlot slot = *index.AddRank(Rank{WorkerId{1}, 0});
+  const auto blocks_of = [](std::uint64_t chain) {
+    std::vector<PlacedBlock> blocks;
+    for (std::uint64_t i = 0; i < kLength; ++i)
+      blocks.push_back({EngineHash{chain * kLength + i}, BlockHash{chain * kLength + i + 1}});
+    return blocks;
+  };
+  for (std::uint64_t chain = 0; chain < kChains; ++chain) {
+    const auto blocks = blocks_of(chain);
+    PlacementEvent event;
+    event.blocks = blocks;
+    index.Apply(slot, event);
+  }
+  Rng rng(96);
+  std::vector<std::uint32_t> depths(kChains, kLength);
+  for (std::uint64_t i = 0; i < kChains * kLength / 50; ++i) {
+    const std::uint64_t chain = rng.Below(kChains);
+    const auto at = static_cast<std::uint32_t>(rng.Below(kLength));
+    const EngineHash removed{chain * kLength + at};
+    PlacementEvent event;
+    event.kind = PlacementKind::kRemoved;
+    event.removed = std::span(&removed, 1);
+    index.Apply(slot, event);
+    depths[chain] = std::min(depths[chain], at);
+  }
+  OverlapScores scores;
+  std::uint32_t wrong = 0;
+  for (std::uint64_t chain = 0; chain < kChains; ++chain) {
+    std::vector<BlockHash> query;
+    for (const PlacedBlock& block : blocks_of(chain))
+      query.push_back(block.local);
+    index.Match(query, {}, scores);
+    wrong += scores.at(slot).depth() != depths[chain];
+  }
+  EXPECT_EQ(wrong, 0u);
 }
 
 // 76 at the size where 16-bit slots would wrap.

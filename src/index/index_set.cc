@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "index/run_arena.h"
+#include "index/sharded_index.h"
 
 namespace kvr::index {
 
-IndexSet::IndexSet(const IndexOptions& options) : options_(options) {
+IndexSet::IndexSet(const IndexOptions& options, std::size_t shards)
+    : options_(options), shards_(shards) {
   KVR_CHECK(options_.Validate().has_value());
 }
 
@@ -21,7 +22,7 @@ Result<std::shared_ptr<PartitionIndex>> IndexSet::GetOrCreate(const Partition& p
     entry = std::make_shared<PartitionIndex>();
     entry->partition = partition;
     entry->block_size = block_size;
-    entry->index = std::make_unique<RunArena>(options_);
+    entry->index = MakeIndex(options_, shards_);
     entry->hybrid = std::make_unique<HybridRanks>(
         SideGroups::Options{.blocks_max = options_.side_blocks_max,
                             .remembered_max = options_.remembered_names_max,

@@ -29,8 +29,8 @@ struct PartitionIndex {
 // longer found.
 class IndexSet {
  public:
-  // `options` apply to each index and must be valid.
-  explicit IndexSet(const IndexOptions& options);
+  // `options` apply to each index and must be valid. `shards`: see MakeIndex.
+  explicit IndexSet(const IndexOptions& options, std::size_t shards = 1);
 
   // The partition's index, made when there is none. kInvalidArgument when the block size is 0;
   // kAlreadyExists when the index has another one.
@@ -51,6 +51,7 @@ class IndexSet {
 
  private:
   const IndexOptions options_;
+  const std::size_t shards_;
   mutable SharedMutex mutex_;
   std::map<Partition, std::shared_ptr<PartitionIndex>> indexes_ KVR_GUARDED_BY(mutex_);
 };

@@ -8,8 +8,10 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
+#include "index/rank_copy.h"
 #include "model/ids.h"
 #include "model/overlap.h"
 #include "model/placement_event.h"
@@ -123,12 +125,24 @@ class PrefixIndex {
   virtual void Match(std::span<const BlockHash> blocks, const MatchOptions& options,
                      OverlapScores& scores) const = 0;
 
+  // Replaces `blocks` by the block hashes of the longest known prefix of a chain that is given by
+  // its sequence hashes (hashing::ChainHashes), for Match to be asked with. A sequence hash does
+  // not tell its block, so it is compared with those of the blocks that may come next; beyond
+  // kBranchesMax of those the prefix ends. Takes the lock of updates.
+  static constexpr std::size_t kBranchesMax = 65'536;
+  virtual void FindBlocks(std::span<const SequenceHash> sequence,
+                          std::vector<BlockHash>& blocks) const = 0;
+
   // Calls `emit` with Stored events that rebuild the index when applied in this order to an empty
   // one. Parents come before children; device events of all ranks come before the others, save
   // blocks whose parent only a lower tier holds. What waits in the pool, or hangs behind a block
   // the rank does not hold, is not dumped. The view of each rank is consistent. `emit` runs without
   // a lock.
   virtual void Dump(const std::function<void(const PlacementEvent&)>& emit) const = 0;
+
+  // Replaces `copy` by what Dump has of the rank; nothing for a rank without a slot. The blocks are
+  // those of one moment.
+  virtual void CopyRank(Rank rank, RankCopy& copy) const = 0;
 
   [[nodiscard]] virtual IndexStats Stats() const = 0;
   // Zero for a slot that is not in use.

@@ -57,8 +57,11 @@ class RunArena final : public PrefixIndex {
   ApplyResult Apply(RankSlot slot, const PlacementEvent& event) override KVR_EXCLUDES(mutex_);
   void Match(std::span<const BlockHash> blocks, const MatchOptions& options,
              OverlapScores& scores) const override;
+  void FindBlocks(std::span<const SequenceHash> sequence,
+                  std::vector<BlockHash>& blocks) const override KVR_EXCLUDES(mutex_);
   void Dump(const std::function<void(const PlacementEvent&)>& emit) const override
       KVR_EXCLUDES(mutex_);
+  void CopyRank(Rank rank, RankCopy& copy) const override KVR_EXCLUDES(mutex_);
   [[nodiscard]] IndexStats Stats() const override KVR_EXCLUDES(mutex_);
   [[nodiscard]] RankStats StatsOf(RankSlot slot) const override KVR_EXCLUDES(mutex_);
 

@@ -27,19 +27,21 @@ class RunArena::RankDump {
 
   // Events of chains that the device tier holds from the root on.
   void EmitDevice(const std::function<void(const PlacementEvent&)>& emit) const {
-    for (const Piece& piece : pieces_) {
-      if (piece.device_way) Emit(piece, Tier::kDevice, emit);
+    for (std::size_t i = 0; i < copy_.runs.size(); ++i) {
+      if (device_way_[i]) Emit(copy_.runs[i], Tier::kDevice, emit);
     }
   }
 
   // All others.
   void EmitRest(const std::function<void(const PlacementEvent&)>& emit) const {
-    for (const Piece& piece : pieces_) {
-      for (std::size_t tier = piece.device_way ? 1 : 0; tier < kTierCount; ++tier) {
-        if ((piece.tiers >> tier) & 1u) Emit(piece, static_cast<Tier>(tier), emit);
+    for (std::size_t i = 0; i < copy_.runs.size(); ++i) {
+      for (std::size_t tier = device_way_[i] ? 1 : 0; tier < kTierCount; ++tier) {
+        if ((copy_.runs[i].tiers >> tier) & 1u) Emit(copy_.runs[i], static_cast<Tier>(tier), emit);
       }
     }
   }
+
+  RankCopy Take() && { return std::move(copy_); }
 
  private:
   // How far into a run the rank holds every block from the root on: in any tier, in the device
@@ -47,15 +49,6 @@ class RunArena::RankDump {
   struct Way {
     std::uint32_t end = 0;
     std::uint32_t device_end = 0;
-  };
-
-  struct Piece {
-    std::optional<EngineHash> parent;
-    std::size_t begin = 0;  // in blocks_
-    std::size_t end = 0;
-    unsigned tiers = 0;
-    bool eligible = false;
-    bool device_way = false;  // it and all ancestors are held in the device tier
   };
 
   bool InAnyTier(RunId run) const KVR_REQUIRES(arena_.mutex_) {
@@ -76,26 +69,26 @@ class RunArena::RankDump {
     EngineHash before{};
     if (parent != kRootRun) before = arena_.NameOf(slot_, {parent, blocks.begin - 1});
     while (way.end < blocks.end) {
-      Piece piece;
+      RankCopy::Run piece;
       const std::uint32_t end = SameUntil(run, way.end, piece);
       if (piece.tiers == 0) return;
-      device = device && (piece.tiers & 1u) != 0;
-      piece.device_way = device;
+      device = device && (piece.tiers & TierBit(Tier::kDevice)) != 0;
       if (way.end > 0) piece.parent = before;
-      piece.begin = blocks_.size();
+      piece.begin = copy_.blocks.size();
       for (; way.end < end; ++way.end) {
         const BlockPlace place{run, way.end};
         before = arena_.NameOf(slot_, place);
-        blocks_.push_back({before, arena_.runs_.LocalAt(place)});
+        copy_.blocks.push_back({before, arena_.runs_.LocalAt(place)});
       }
-      piece.end = blocks_.size();
-      pieces_.push_back(piece);
+      piece.end = copy_.blocks.size();
+      copy_.runs.push_back(piece);
+      device_way_.push_back(device);
       if (device) way.device_end = way.end;
     }
   }
 
   // What the rank has of the block at `depth`, and how far the same is true.
-  std::uint32_t SameUntil(RunId run, std::uint32_t depth, Piece& piece) const
+  std::uint32_t SameUntil(RunId run, std::uint32_t depth, RankCopy::Run& piece) const
       KVR_REQUIRES(arena_.mutex_) {
     const Stretch blocks = arena_.runs_.BlocksOf(run);
     std::uint32_t end = blocks.end;
@@ -118,13 +111,13 @@ class RunArena::RankDump {
     return end;
   }
 
-  void Emit(const Piece& piece, Tier tier,
+  void Emit(const RankCopy::Run& piece, Tier tier,
             const std::function<void(const PlacementEvent&)>& emit) const {
     PlacementEvent event;
     event.tier = tier;
     event.rank = rank_id_;
     event.parent = piece.parent;
-    event.blocks = std::span(blocks_).subspan(piece.begin, piece.end - piece.begin);
+    event.blocks = std::span(copy_.blocks).subspan(piece.begin, piece.end - piece.begin);
     event.eligible = piece.eligible;
     emit(event);
   }
@@ -133,8 +126,8 @@ class RunArena::RankDump {
   const std::uint32_t slot_;
   const Rank rank_id_;
   std::unordered_map<RunId, Way> ways_;  // until constructed
-  std::vector<Piece> pieces_;
-  std::vector<PlacedBlock> blocks_;
+  RankCopy copy_;
+  std::vector<bool> device_way_;  // a run and all its ancestors are held in the device tier
 };
 
 void RunArena::Dump(const std::function<void(const PlacementEvent&)>& emit) const {
@@ -150,6 +143,12 @@ void RunArena::Dump(const std::function<void(const PlacementEvent&)>& emit) cons
   }
   for (const RankDump& rank : all)
     rank.EmitRest(emit);
+}
+
+void RunArena::CopyRank(Rank rank, RankCopy& copy) const {
+  FairLock lock(mutex_);
+  const auto known = ranks_.find(rank);
+  copy = known == ranks_.end() ? RankCopy{} : RankDump(*this, *slots_[Raw(known->second)]).Take();
 }
 
 }  // namespace kvr::index

@@ -1,7 +1,6 @@
 #include "index/side_groups.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/check.h"
 
@@ -81,7 +80,8 @@ void SideGroups::Store(std::uint32_t group, Tier tier, std::span<const SideCopy>
       found = known->blocks.emplace(Raw(copy.name), Copies{}).first;
       ++blocks_;
     }
-    ++found->second[at];
+    std::uint32_t& count = found->second[at];
+    count = uncounted_ ? 1 : count + 1;
   }
 }
 
@@ -98,7 +98,7 @@ void SideGroups::Remove(std::uint32_t group, Tier tier, std::span<const SideCopy
     if (copy.left) {
       count = *copy.left;
     } else if (count > 0) {
-      --count;
+      count = uncounted_ ? 0 : count - 1;
     }
     if (IsPresent(found->second)) continue;
     known->blocks.erase(found);
@@ -119,6 +119,7 @@ void SideGroups::ApplyMain(const PlacementEvent& event) {
       places_.clear();
       remembered_.clear();
       blocks_ = 0;
+      uncounted_ = false;
       return;
   }
 }
@@ -164,6 +165,38 @@ void SideGroups::ForgetCounts() {
         count = std::min(count, 1u);
     }
   }
+}
+
+std::vector<SideGroupCopy> SideGroups::Copy() const {
+  const ReadLock lock(mutex_);
+  std::vector<SideGroupCopy> copy;
+  for (const Group& group : groups_) {
+    SideGroupCopy& made = copy.emplace_back();
+    made.about = group.about;
+    made.blocks.reserve(group.blocks.size());
+    for (const auto& [name, copies] : group.blocks) {
+      unsigned tiers = 0;
+      for (std::size_t tier = 0; tier < kTiers; ++tier)
+        tiers |= copies[tier] > 0 ? 1u << tier : 0u;
+      made.blocks.push_back({static_cast<EngineHash>(name), tiers});
+    }
+  }
+  return copy;
+}
+
+void SideGroups::Restore(std::span<const SideGroupCopy> copy) {
+  for (const SideGroupCopy& group : copy) {
+    Declare(group.about);
+    for (std::size_t tier = 0; tier < kTiers; ++tier) {
+      std::vector<SideCopy> held;
+      for (const SideGroupCopy::Block& block : group.blocks) {
+        if (((block.tiers >> tier) & 1u) != 0) held.push_back({block.name});
+      }
+      Store(group.about.group, static_cast<Tier>(tier), held);
+    }
+  }
+  const WriteLock lock(mutex_);
+  uncounted_ = true;
 }
 
 bool SideGroups::Has(const Group& group, Path& path, std::uint32_t end) {
@@ -250,17 +283,13 @@ std::shared_ptr<SideGroups> HybridRanks::Find(Rank rank) const {
   return found == ranks_.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<SideGroups> HybridRanks::FindOrAdd(Rank rank, RankSlot slot,
-                                                   const PrefixIndex& index,
+std::shared_ptr<SideGroups> HybridRanks::FindOrAdd(Rank rank, const PrefixIndex& index,
                                                    std::uint32_t block_size) {
   if (auto found = Find(rank)) return found;
   auto added = std::make_shared<SideGroups>(block_size, options_);
-  const auto held = index.StatsOf(slot).blocks;
-  if (std::accumulate(held.begin(), held.end(), std::uint64_t{0}) > 0) {
-    index.Dump([&](const PlacementEvent& event) {
-      if (event.rank == rank) added->ApplyMain(event);
-    });
-  }
+  RankCopy held;
+  index.CopyRank(rank, held);
+  EachStore(held, rank, [&](const PlacementEvent& event) { added->ApplyMain(event); });
   const WriteLock lock(mutex_);
   const auto [entry, is_new] = ranks_.emplace(rank, std::move(added));
   count_.store(ranks_.size(), std::memory_order_relaxed);

@@ -24,6 +24,17 @@
 
 namespace kvr::index {
 
+// What is known of one side group, aside from the rank it is of.
+struct SideGroupCopy {
+  struct Block {
+    EngineHash name{};
+    unsigned tiers = 0;  // device and host_pinned, a bit each; how many copies is not kept
+  };
+
+  SideGroup about;
+  std::vector<Block> blocks;
+};
+
 // The side groups of one rank, beside the main group's blocks in a PrefixIndex.
 //
 // Blocks of all groups that end at the same token have the same name, so a side group is a set of
@@ -66,6 +77,11 @@ class SideGroups {
   void ApplyMain(const PlacementEvent& event) KVR_EXCLUDES(mutex_);
   // Events were lost: the next removal of a block is taken for that of its last copy.
   void ForgetCounts() KVR_EXCLUDES(mutex_);
+
+  [[nodiscard]] std::vector<SideGroupCopy> Copy() const KVR_EXCLUDES(mutex_);
+  // Adds what another one knew, who may have applied some of the events that come next. So from now
+  // until a clear copies are not counted: every removal is that of the last one.
+  void Restore(std::span<const SideGroupCopy> copy) KVR_EXCLUDES(mutex_);
 
   // Blocks that the rank can reuse of the prefix it holds by `overlap`, but of at most
   // `blocks_max`: an engine computes the last token of a prompt itself.
@@ -111,6 +127,7 @@ class SideGroups {
   std::deque<EngineHash> remembered_ KVR_GUARDED_BY(mutex_);  // oldest first; some held again
   std::size_t blocks_ KVR_GUARDED_BY(mutex_) = 0;
   std::uint64_t refused_ KVR_GUARDED_BY(mutex_) = 0;
+  bool uncounted_ KVR_GUARDED_BY(mutex_) = false;
 };
 
 // The ranks of one partition that have side groups. Thread-safe. Costs those that have none one
@@ -123,9 +140,9 @@ class HybridRanks {
   [[nodiscard]] bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
   // Null when the rank has no side groups.
   [[nodiscard]] std::shared_ptr<SideGroups> Find(Rank rank) const KVR_EXCLUDES(mutex_);
-  // The rank's, made when there is none. What the rank holds by then in `index`, under `slot`, is
-  // read from there; blocks that wait for their parent or content are not.
-  std::shared_ptr<SideGroups> FindOrAdd(Rank rank, RankSlot slot, const PrefixIndex& index,
+  // The rank's, made when there is none. What the rank holds by then in `index` is read from there;
+  // blocks that wait for their parent or content are not.
+  std::shared_ptr<SideGroups> FindOrAdd(Rank rank, const PrefixIndex& index,
                                         std::uint32_t block_size) KVR_EXCLUDES(mutex_);
   // The rank is taken for one without side groups again.
   void Drop(Rank rank) KVR_EXCLUDES(mutex_);

@@ -213,8 +213,8 @@ TEST(HybridRanks, ARankLearnsWhatItsIndexAlreadyHolds) {
   partition->index->Apply(other_slot, event);
   HybridRanks& hybrid = *partition->hybrid;
   EXPECT_TRUE(hybrid.empty());
-  const auto sides = hybrid.FindOrAdd(rank, slot, *partition->index, kBlockSize);
-  EXPECT_EQ(hybrid.FindOrAdd(rank, slot, *partition->index, kBlockSize), sides);
+  const auto sides = hybrid.FindOrAdd(rank, *partition->index, kBlockSize);
+  EXPECT_EQ(hybrid.FindOrAdd(rank, *partition->index, kBlockSize), sides);
   sides->Declare({1, SideRule::kWindow, kBlockSize, 8});
   sides->Store(1, Tier::kDevice, Copies({11, 12}));
 

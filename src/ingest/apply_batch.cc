@@ -17,12 +17,11 @@ void ApplySide(index::SideGroups& sides, const placement::SideEvent& event) {
 
 }  // namespace
 
-void ApplyBatch(index::PartitionIndex& partition, Rank rank, RankSlot slot,
-                const placement::PlacementBatch& batch,
+void ApplyBatch(index::PartitionIndex& partition, Rank rank, const placement::PlacementBatch& batch,
                 const std::function<void(const PlacementEvent&)>& apply) {
   std::shared_ptr<index::SideGroups> sides;
   if (!batch.side.empty()) {
-    sides = partition.hybrid->FindOrAdd(rank, slot, *partition.index, partition.block_size);
+    sides = partition.hybrid->FindOrAdd(rank, *partition.index, partition.block_size);
   } else {
     sides = partition.hybrid->Find(rank);
   }

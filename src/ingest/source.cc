@@ -177,7 +177,7 @@ void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& m
     for (const PlacementEvent& event : batch_.events)
       apply(event);
   } else {
-    ApplyBatch(*target->index, rank, target->slot, batch_, apply);
+    ApplyBatch(*target->index, rank, batch_, apply);
   }
 }
 

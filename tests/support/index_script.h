@@ -97,6 +97,8 @@ class Player {
   [[nodiscard]] std::vector<std::string> SortedDump() const;
   // A copy by way of the dump.
   [[nodiscard]] Player Restored(std::unique_ptr<PrefixIndex> empty) const;
+  // The same by way of a copy of each rank.
+  [[nodiscard]] Player Copied(std::unique_ptr<PrefixIndex> empty) const;
 
   [[nodiscard]] PrefixIndex& index() const { return *index_; }
   [[nodiscard]] const std::map<Rank, RankSlot>& slots() const { return slots_; }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "hashing/block_hash.h"
 
 namespace kvr::index {
 namespace {
@@ -285,6 +286,24 @@ void NaiveIndex::Match(std::span<const BlockHash> blocks, const MatchOptions& op
   }
 }
 
+void NaiveIndex::FindBlocks(std::span<const SequenceHash> sequence,
+                            std::vector<BlockHash>& blocks) const {
+  Lock lock(mutex_);
+  blocks.clear();
+  Chain at = 0;
+  for (std::size_t i = 0; i < sequence.size(); ++i) {
+    const auto next = std::find_if(chains_.begin(), chains_.end(), [&](const auto& entry) {
+      const auto& [parent, local] = entry.first;
+      return parent == at &&
+             sequence[i] == (i == 0 ? hashing::FirstSequenceHash(local)
+                                    : hashing::NextSequenceHash(sequence[i - 1], local));
+    });
+    if (next == chains_.end()) return;
+    blocks.push_back(next->first.second);
+    at = next->second;
+  }
+}
+
 void NaiveIndex::Dump(const std::function<void(const PlacementEvent&)>& emit) const {
   struct Single {
     PlacementEvent event;
@@ -321,6 +340,28 @@ void NaiveIndex::Dump(const std::function<void(const PlacementEvent&)>& emit) co
     for (Single& single : *part) {
       single.event.blocks = {&single.block, 1};
       emit(single.event);
+    }
+  }
+}
+
+void NaiveIndex::CopyRank(Rank rank, RankCopy& copy) const {
+  copy = {};
+  Lock lock(mutex_);
+  for (const auto& slot : slots_) {
+    if (!slot || slot->rank != rank) continue;
+    std::set<Chain> way{0};
+    for (const auto& [chain, known] : slot->known) {
+      const auto [parent, local] = links_[chain];
+      if (known.tiers == 0 || !way.contains(parent)) continue;
+      way.insert(chain);
+      RankCopy::Run run;
+      run.begin = copy.blocks.size();
+      run.end = run.begin + 1;
+      run.tiers = known.tiers;
+      run.eligible = known.eligible;
+      if (parent != 0) run.parent = slot->known.at(parent).name;
+      copy.runs.push_back(run);
+      copy.blocks.push_back({known.name, local});
     }
   }
 }

@@ -89,7 +89,7 @@ class Node {
     wire::EncodeEventBatch(batch_, *wire::DialectByName("vllm-0.24"), payload);
     batch_.Clear();
     ASSERT_TRUE(translator_.Translate(std::as_bytes(std::span(payload)), out_));
-    ingest::ApplyBatch(*partition_, rank_, slot_, out_, [&](const PlacementEvent& event) {
+    ingest::ApplyBatch(*partition_, rank_, out_, [&](const PlacementEvent& event) {
       partition_->index->Apply(slot_, event);
     });
   }
