@@ -150,6 +150,7 @@ REFUSALS = [
      "cache salt", None),
     ("58 empty", "/query_by_hash", hashes(cache_salt=""), 400, "cache_salt", None),
     ("58 number", "/query_by_hash", hashes(cache_salt=5), (400, 422), "cache_salt", None),
+    ("61 kind", "/query_by_hash", hashes(kind="token"), 400, "kind `token`", None),
     ("60 beyond", "/query_by_hash", hashes(block_hashes=[2**64]), 422, "", None),
     ("60 beyond", "/query_by_hash", hashes(block_hashes=[-2**63 - 1]), 422, "", None),
     ("60 type", "/query_by_hash", hashes(block_hashes=[1, "2"]), 422, "[1]", None),

@@ -218,7 +218,63 @@ class Peers(unittest.TestCase):
         self.follow(second, engine)
         self.compare(first, second)
         self.assertEqual((self.dumps(second, "failed"), self.dumps(second, "recovered")), (4, 1))
-        self.assertEqual(broken.asked, ["/dump?format=ndjson"])
+        self.assertEqual(broken.asked, ["/dump?format=binary"])
+
+    def test_a_peer_that_has_no_binary_form_is_asked_for_lines(self):
+        first = self.filled(self.engine())
+        asked = []
+
+        class Older(http.server.BaseHTTPRequestHandler):
+            """Knows what the indexer knows, and two forms to say it in."""
+
+            def do_GET(self):  # pylint: disable=invalid-name
+                asked.append(self.path)
+                known = "binary" not in self.path
+                body = first.client.get(self.path).body if known else b"{}"
+                self.send_response(200 if known else 400)
+                self.send_header("Content-Type", "application/x-ndjson")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):  # pylint: disable=arguments-differ
+                pass
+
+        second = self.recovered(serve(self, Older))
+        self.assertEqual(asked, ["/dump?format=binary", "/dump?format=ndjson"])
+        self.assertEqual(second.metrics().total("kvr_indexer_recovered_waiting_ranks"), 1)
+
+    def test_a_damaged_binary_dump_is_not_used(self):
+        first = self.filled(self.engine())
+        answer = first.client.get("/dump?format=binary")
+        self.assertEqual(answer.headers["Content-Type"], "application/x-kvroute-dump")
+        dump = answer.body
+        damaged = bytearray(dump)
+        damaged[len(dump) // 2] ^= 1
+        for body in (dump[:-1], bytes(damaged), dump[8:]):
+            peer = FakePeer(self, body, content_type="application/x-kvroute-dump")
+            second = self.indexer("--peers", peer.url, "--config", self.config(
+                "recovery:\n  retry_first_ms: 60000\n  retry_max_ms: 60000\n"))
+            settle(lambda: self.dumps(second, "failed"), 1)  # pylint: disable=cell-var-from-loop
+            self.assertEqual(self.dumps(second, "recovered"), 0)
+
+    def test_ranks_of_hybrid_models_begin_without_the_peer(self):
+        engine, other = self.engine(), self.engine()
+        first = self.indexer()
+        self.follow(first, engine)
+        self.follow(first, other, worker=2)
+        window = {"group_idx": 1, "kv_cache_spec_kind": "sliding_window",
+                  "kv_cache_spec_sliding_window": 4}
+        engine.send(stored([11, 12], None, A + B, group_idx=0,
+                           kv_cache_spec_kind="full_attention"),
+                    stored([12], 11, B, **window))
+        other.send(stored([11], None, A))
+        settle(lambda: (first.watermark(), first.watermark(2)), (0, 0))
+        second = self.recovered(url(first))
+        self.assertEqual(second.metrics().total("kvr_indexer_recovered_waiting_ranks"), 1)
+        self.follow(second, engine)
+        self.follow(second, other, worker=2)
+        self.assertEqual([second.score(A, worker) for worker in (1, 2)], [0, 4])
 
     def test_row_96_all_down(self):
         engine = self.engine()

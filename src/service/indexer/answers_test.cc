@@ -46,8 +46,7 @@ TEST(Answers, RanksOfHybridModelsSayWhatCanBeReused) {
   options.hybrid = partition->hybrid.get();
   EXPECT_EQ(QueryAnswer(scores, 4, {}, options).find("hybrid"), std::string::npos);
   const Rank rank{WorkerId{7}, 1};
-  const auto sides =
-      partition->hybrid->FindOrAdd(rank, *partition->index->AddRank(rank), *partition->index, 4);
+  const auto sides = partition->hybrid->FindOrAdd(rank, *partition->index, 4);
   sides->Declare({1, SideRule::kWindow, 4, 4});
   EXPECT_NE(QueryAnswer(scores, 4, {}, options).find(R"("hybrid":{"7":{"1":0}})"),
             std::string::npos);

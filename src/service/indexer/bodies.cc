@@ -3,6 +3,8 @@
 #include <limits>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "service/request_body.h"
 
 namespace kvr::service {
@@ -120,6 +122,14 @@ Result<QueryByHashBody> ReadQueryByHashBody(std::string_view bytes, BodyForm for
   KVR_TRY_VOID(body.Hashes("block_hashes", read.blocks));
   KVR_TRY(read.partition, ReadPartition(body));
   KVR_TRY(read.include_zero, body.Flag("include_zero", false));
+  KVR_TRY(const auto given_kind, body.OptionalString("kind"));
+  const std::string_view kind = given_kind.value_or("block");
+  if (kind != "block" && kind != "sequence") {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        fmt::format("kind `{}` is not known; hashes are of a block or of a sequence", kind));
+  }
+  read.are_sequences = kind == "sequence";
   if (body.Has("cache_salt")) {
     return Fail(ErrorCode::kInvalidArgument,
                 "cache_salt is not accepted by /query_by_hash; block_hashes must already include "

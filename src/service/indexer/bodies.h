@@ -54,7 +54,9 @@ struct QueryBody {
 Result<QueryBody> ReadQueryBody(std::string_view bytes, BodyForm form = BodyForm::kJson);
 
 struct QueryByHashBody {
-  std::vector<BlockHash> blocks;
+  // "kind": "block" hashes, or those of "sequence"s, as hashing::ChainHashes makes them.
+  bool are_sequences = false;
+  std::vector<BlockHash> blocks;  // whatever they are
   Partition partition;
   bool include_zero = false;
   BodyNotes notes;

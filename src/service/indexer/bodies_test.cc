@@ -64,6 +64,18 @@ TEST(Bodies, QueryTakesAllFields) {
   EXPECT_EQ(body->mm[0].block, 1u);
 }
 
+TEST(Bodies, Row61QueryByHashSaysWhatItsHashesAre) {
+  const auto read = [](const std::string& kind) {
+    return ReadQueryByHashBody(R"({"block_hashes":[1],"model_name":"m")" + kind + "}");
+  };
+  EXPECT_FALSE(read("")->are_sequences);
+  EXPECT_FALSE(read(R"(,"kind":null)")->are_sequences);
+  EXPECT_FALSE(read(R"(,"kind":"block")")->are_sequences);
+  EXPECT_TRUE(read(R"(,"kind":"sequence")")->are_sequences);
+  EXPECT_EQ(read(R"(,"kind":"tokens")").error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(read(R"(,"kind":7)").error().code, ErrorCode::kUnprocessable);
+}
+
 TEST(Bodies, QueryByHashRefusesASalt) {
   const auto body =
       ReadQueryByHashBody(R"({"block_hashes":[1],"model_name":"m","cache_salt":"s"})");

@@ -92,7 +92,7 @@ Result<void> ReadWatermarks(dom::object head, RecoveredPartition& out) {
   });
 }
 
-Result<void> ReadBlocks(dom::array blocks, RecoveredRank& rank) {
+Result<void> ReadBlocks(dom::array blocks, index::RankCopy& held) {
   for (const dom::element element : blocks) {
     dom::object block;
     dom::element engine_value;
@@ -104,7 +104,7 @@ Result<void> ReadBlocks(dom::array blocks, RecoveredRank& rank) {
     }
     KVR_TRY(const auto engine, HashOf(engine_value, "block_hash"));
     KVR_TRY(const auto local, HashOf(local_value, "tokens_hash"));
-    rank.blocks.push_back({static_cast<EngineHash>(engine), static_cast<BlockHash>(local)});
+    held.blocks.push_back({static_cast<EngineHash>(engine), static_cast<BlockHash>(local)});
   }
   return {};
 }
@@ -122,12 +122,13 @@ Result<void> ReadEvent(dom::object event, RecoveredPartition& out) {
   if (inner["data"]["stored"].get(stored) != simdjson::SUCCESS) {
     return Malformed("an event stores nothing; a dump is made of stores");
   }
-  RecoveredRank::Run run;
+  index::RankCopy::Run run;
   std::string_view tier;
+  run.tiers = index::TierBit(Tier::kDevice);
   if (event["storage_tier"].get(tier) == simdjson::SUCCESS) {
     const auto known = TierFromName(tier);
     if (!known) return Malformed(fmt::format("storage_tier `{}` is unknown", tier));
-    run.tier = *known;
+    run.tiers = index::TierBit(*known);
   }
   dom::element parent;
   if (stored["parent_hash"].get(parent) == simdjson::SUCCESS && !parent.is_null()) {
@@ -136,12 +137,12 @@ Result<void> ReadEvent(dom::object event, RecoveredPartition& out) {
   }
   dom::array blocks;
   if (stored["blocks"].get(blocks) != simdjson::SUCCESS) return Malformed("blocks are missing");
-  RecoveredRank& rank = out.ranks[Rank{static_cast<WorkerId>(worker), dp_rank}];
-  run.begin = rank.blocks.size();
-  KVR_TRY_VOID(ReadBlocks(blocks, rank));
-  run.end = rank.blocks.size();
+  index::RankCopy& held = out.ranks[Rank{static_cast<WorkerId>(worker), dp_rank}].held;
+  run.begin = held.blocks.size();
+  KVR_TRY_VOID(ReadBlocks(blocks, held));
+  run.end = held.blocks.size();
   out.blocks += run.end - run.begin;
-  if (run.begin != run.end) rank.runs.push_back(run);
+  if (run.begin != run.end) held.runs.push_back(run);
   return {};
 }
 
@@ -273,7 +274,7 @@ struct DumpReader::Impl final : DumpPieces {
       sink.PassOver(name, passed_over);
     }
     std::erase_if(partition.ranks, [](const auto& entry) {
-      return entry.second.blocks.empty() && !entry.second.watermark;
+      return entry.second.held.blocks.empty() && !entry.second.watermark;
     });
     sink.Take(std::exchange(partition, {}));
     return {};
@@ -302,7 +303,7 @@ struct DumpReader::Impl final : DumpPieces {
     return EachRank(hybrid, [this](Rank rank, dom::element) -> Result<void> {
       const auto found = partition.ranks.find(rank);
       if (found == partition.ranks.end()) return {};
-      partition.blocks -= found->second.blocks.size();
+      partition.blocks -= BlocksOf(found->second);
       partition.ranks.erase(found);
       return {};
     });

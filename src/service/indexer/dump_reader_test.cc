@@ -1,6 +1,7 @@
 #include "service/indexer/dump_reader.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -27,12 +28,13 @@ class Recorder final : public DumpReader::Sink {
     for (const auto& [rank, recovered] : partition.ranks) {
       text += fmt::format(" {}.{}", Raw(rank.worker), rank.dp_rank);
       if (recovered.watermark) text += fmt::format("@{}", *recovered.watermark);
-      for (const RecoveredRank::Run& run : recovered.runs) {
-        text += fmt::format(" {}:", TierName(run.tier));
+      for (const index::RankCopy::Run& run : recovered.held.runs) {
+        text +=
+            fmt::format(" {}:", kTierNames[static_cast<std::size_t>(std::countr_zero(run.tiers))]);
         if (run.parent) text += fmt::format("{}>", Raw(*run.parent));
         for (std::size_t i = run.begin; i < run.end; ++i) {
-          text += fmt::format("{}/{},", Raw(recovered.blocks[i].engine),
-                              Raw(recovered.blocks[i].local));
+          text += fmt::format("{}/{},", Raw(recovered.held.blocks[i].engine),
+                              Raw(recovered.held.blocks[i].local));
         }
       }
     }

@@ -12,6 +12,16 @@
 
 namespace kvr::service {
 
+// A dump that is made as it is taken. Not thread-safe.
+class DumpSource {
+ public:
+  virtual ~DumpSource() = default;
+
+  // Replaces `piece` by the next part of the dump, of at least `bytes` unless it ends before. False
+  // when there was nothing left.
+  virtual bool Next(std::size_t bytes, std::string& piece) = 0;
+};
+
 // The blocks of some partitions as Stored events, in one of two forms:
 //
 //   object  {"model:group":{"model_name":...,"routing_group":...,"version":1,"block_size":16,
@@ -22,9 +32,8 @@ namespace kvr::service {
 //
 // A watermark is read before the blocks are, so that whoever applies the events and then the stream
 // from the watermark on misses nothing. One partition at a time is held, in binary form (16 bytes a
-// block); the text is made as it is taken. An event has at most kEventBlocks blocks. Not
-// thread-safe.
-class DumpWriter {
+// block). An event has at most kEventBlocks blocks.
+class DumpWriter final : public DumpSource {
  public:
   enum class Form { kObject, kLines };
   static constexpr std::size_t kEventBlocks = 4'096;
@@ -32,13 +41,11 @@ class DumpWriter {
   // `snapshot` says how the ranks are doing.
   DumpWriter(Form form, std::vector<std::shared_ptr<index::PartitionIndex>> partitions,
              std::shared_ptr<const fleet::Snapshot> snapshot);
-  ~DumpWriter();
+  ~DumpWriter() override;
   DumpWriter(const DumpWriter&) = delete;
   DumpWriter& operator=(const DumpWriter&) = delete;
 
-  // Replaces `piece` by the next part of the text, of at least `bytes` unless the text ends before.
-  // False when there was nothing left.
-  bool Next(std::size_t bytes, std::string& piece);
+  bool Next(std::size_t bytes, std::string& piece) override;
 
  private:
   struct Events;

@@ -78,7 +78,7 @@ class Rebuild final : public DumpReader::Sink {
   void Take(RecoveredPartition partition) override {
     const auto index = *indexes.GetOrCreate(partition.partition, partition.block_size);
     for (const auto& [rank, recovered] : partition.ranks)
-      ApplyRecovered(recovered, rank, *index->index, *index->index->AddRank(rank));
+      ApplyRecovered(recovered, rank, *index, *index->index->AddRank(rank));
   }
   void Reject(std::string_view name, DumpReject /*reason*/, std::string_view detail) override {
     ADD_FAILURE() << name << ": " << detail;

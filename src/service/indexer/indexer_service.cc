@@ -17,6 +17,7 @@
 #include "service/common_pages.h"
 #include "service/indexer/access_record.h"
 #include "service/indexer/answers.h"
+#include "service/indexer/binary_dump_writer.h"
 #include "service/indexer/bodies.h"
 #include "service/indexer/dump_writer.h"
 #include "service/indexer/indexer_metrics.h"
@@ -136,7 +137,17 @@ struct IndexerService::Impl {
     model = body.partition.model_name;
     KVR_TRY(const auto warnings, Warnings(body.notes));
     KVR_TRY(const auto index, sources.FindIndex(body.partition));
-    return Answer(*index, body.blocks, body.include_zero, clock.Now(), warnings);
+    const Nanos start = clock.Now();
+    if (!body.are_sequences) {
+      return Answer(*index, body.blocks, body.include_zero, start, warnings);
+    }
+    std::vector<SequenceHash> sequence;
+    sequence.reserve(body.blocks.size());
+    for (const BlockHash hash : body.blocks)
+      sequence.push_back(SequenceHash{Raw(hash)});
+    std::vector<BlockHash> blocks;
+    index->index->FindBlocks(sequence, blocks);
+    return Answer(*index, blocks, body.include_zero, start, warnings);
   }
 
   HttpResponse Workers(const net::HttpRequest& request) {
@@ -193,31 +204,43 @@ struct IndexerService::Impl {
     return ReadyPage(snapshot->workers.size(), reasons);
   }
 
-  // As one object in the reference's shape, or with ?format=ndjson as lines.
-  Result<std::unique_ptr<DumpWriter>> StartDump(const net::HttpRequest& request, bool& lines) {
+  // A dump under way, shared by the handler and the work it leaves to the thread aside.
+  struct DumpJob {
+    std::unique_ptr<DumpSource> source;
+    std::string_view media_type;
+    std::string piece;
+    bool more = true;
+  };
+
+  // As one object in the reference's shape, with ?format=ndjson as lines, or with ?format=binary.
+  Result<std::shared_ptr<DumpJob>> StartDump(const net::HttpRequest& request) {
     KVR_TRY_VOID(CheckQuery(request));
     const PartitionFilter wanted = PartitionFilter::Of(request);
-    const auto format = net::QueryParameter(request.query(), "format");
-    lines = format == "ndjson";
-    if (format && !lines && *format != "json") {
-      return Fail(ErrorCode::kInvalidArgument,
-                  fmt::format("unknown format `{}`: json or ndjson", *format));
-    }
+    const std::string format =
+        net::QueryParameter(request.query(), "format").value_or(std::string("json"));
     auto partitions = sources.indexes().List();
     std::erase_if(partitions, [&wanted](const auto& partition) {
       return !wanted.Passes(partition->partition);
     });
-    return std::make_unique<DumpWriter>(
-        lines ? DumpWriter::Form::kLines : DumpWriter::Form::kObject, std::move(partitions),
-        sources.catalog().snapshot());
+    auto snapshot = sources.catalog().snapshot();
+    auto job = std::make_shared<DumpJob>();
+    if (format == "json") {
+      job->media_type = "application/json";
+      job->source = std::make_unique<DumpWriter>(DumpWriter::Form::kObject, std::move(partitions),
+                                                 std::move(snapshot));
+    } else if (format == "ndjson") {
+      job->media_type = "application/x-ndjson";
+      job->source = std::make_unique<DumpWriter>(DumpWriter::Form::kLines, std::move(partitions),
+                                                 std::move(snapshot));
+    } else if (format == "binary") {
+      job->media_type = kDumpMediaType;
+      job->source = std::make_unique<BinaryDumpWriter>(std::move(partitions), std::move(snapshot));
+    } else {
+      return Fail(ErrorCode::kInvalidArgument,
+                  fmt::format("unknown format `{}`: json, ndjson or binary", format));
+    }
+    return job;
   }
-
-  // A dump under way, shared by the handler and the work it leaves to the thread aside.
-  struct DumpJob {
-    std::unique_ptr<DumpWriter> writer;
-    std::string piece;
-    bool more = true;
-  };
 
   ReferenceRoute Reference(const std::string& method, const std::string& path) {
     if (!options.reference_metrics || path == "/metrics") return {};
@@ -229,24 +252,22 @@ struct IndexerService::Impl {
     AccessRecord record(parts.access_log, options.trace_id_header, exchange.request(), "/dump",
                         clock);
     const ReferenceRecord counted(reference, clock, record.status);
-    bool lines = false;
-    auto dump = StartDump(exchange.request(), lines);
-    if (!dump) {
-      HttpResponse refusal = net::JsonError(dump.error());
+    const auto started = StartDump(exchange.request());
+    if (!started) {
+      HttpResponse refusal = net::JsonError(started.error());
       record.status = refusal.status;
       static_cast<void>(co_await exchange.Respond(std::move(refusal)));
       co_return;
     }
     net::HttpHeaders headers;
-    headers.Set("Content-Type", lines ? "application/x-ndjson" : "application/json");
+    const std::shared_ptr<DumpJob> job = *started;
+    headers.Set("Content-Type", job->media_type);
     headers.Set(kInstanceHeader, options.instance_name);
     if (!co_await exchange.BeginStream(200, headers)) co_return;
-    const auto job = std::make_shared<DumpJob>();
-    job->writer = *std::move(dump);
     while (true) {
-      // The first piece of a partition waits until all its blocks are copied.
+      // A piece may wait until the blocks of a partition, or of a rank, are copied.
       std::function<void()> next = [job] {
-        job->more = job->writer->Next(kDumpPieceBytes, job->piece);
+        job->more = job->source->Next(kDumpPieceBytes, job->piece);
       };
       co_await server.Aside(std::move(next));
       if (!job->more) break;

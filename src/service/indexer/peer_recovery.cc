@@ -5,6 +5,7 @@
 #include <atomic>
 #include <random>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -14,6 +15,8 @@
 #include "net/http_client.h"
 #include "net/io_runtime.h"
 #include "net/task.h"
+#include "service/indexer/binary_dump_reader.h"
+#include "service/indexer/dump_chunks.h"
 #include "service/media_type.h"
 
 namespace kvr::service {
@@ -37,11 +40,33 @@ net::HttpClient::Options ClientOptions(const PeerRecovery::Options& options) {
   return client;
 }
 
-DumpReader::Form FormOf(const net::HttpStream& answer) {
-  const auto type = answer.headers().Find("Content-Type");
-  return type && IsMediaType(*type, "application/x-ndjson") ? DumpReader::Form::kLines
-                                                            : DumpReader::Form::kObject;
-}
+// Whichever reader the answer needs.
+class AnyDumpReader {
+ public:
+  AnyDumpReader(const net::HttpStream& answer, const DumpReader::Options& options,
+                DumpReader::Sink& sink) {
+    const auto type = answer.headers().Find("Content-Type");
+    if (type && IsMediaType(*type, kDumpMediaType)) {
+      reader_.emplace<BinaryDumpReader>(options, sink);
+    } else {
+      const bool lines = type && IsMediaType(*type, "application/x-ndjson");
+      reader_.emplace<DumpReader>(
+          options, lines ? DumpReader::Form::kLines : DumpReader::Form::kObject, sink);
+    }
+  }
+
+  Result<void> Put(std::string_view bytes) {
+    if (auto* const binary = std::get_if<BinaryDumpReader>(&reader_)) return binary->Put(bytes);
+    return std::get<DumpReader>(reader_).Put(bytes);
+  }
+  Result<void> Finish() {
+    if (auto* const binary = std::get_if<BinaryDumpReader>(&reader_)) return binary->Finish();
+    return std::get<DumpReader>(reader_).Finish();
+  }
+
+ private:
+  std::variant<std::monostate, DumpReader, BinaryDumpReader> reader_;
+};
 
 }  // namespace
 
@@ -136,6 +161,7 @@ struct PeerRecovery::Impl {
     void Take(RecoveredPartition partition) override {
       const std::string name =
           fmt::format("{}:{}", partition.partition.model_name, partition.partition.routing_group);
+      DropHybridRanks(name, partition);
       const std::size_t its_ranks = partition.ranks.size();
       const std::size_t its_blocks = partition.blocks;
       const auto followed = owner.sources.Recover(std::move(partition));
@@ -153,6 +179,20 @@ struct PeerRecovery::Impl {
       ++partitions;
       ranks += its_ranks - *followed;
       blocks += its_blocks;
+    }
+
+    // An engine names its cache groups by numbers that only its stream explains. Without them a
+    // removal could be missed, and a prefix promise more than can be reused.
+    void DropHybridRanks(std::string_view name, RecoveredPartition& partition) const {
+      const std::size_t dropped = std::erase_if(partition.ranks, [&partition](const auto& entry) {
+        if (entry.second.sides.empty()) return false;
+        partition.blocks -= BlocksOf(entry.second);
+        return true;
+      });
+      if (dropped > 0) {
+        KVR_INFO("peer {}: {} ranks of {} are of hybrid models and begin without it", peer, dropped,
+                 name);
+      }
     }
 
     void Reject(std::string_view name, DumpReject reason, std::string_view detail) override {
@@ -197,9 +237,15 @@ struct PeerRecovery::Impl {
     const auto url = net::ParseUrl(peer);
     KVR_CHECK(url);  // by Validate
     net::HttpRequest request;
-    request.target = "/dump?format=ndjson";
-    request.headers.Add("Accept", "application/x-ndjson, application/json");
+    request.target = "/dump?format=binary";
+    request.headers.Add("Accept",
+                        fmt::format("{}, application/x-ndjson, application/json", kDumpMediaType));
     auto opened = co_await client.Open(*url, request);
+    if (opened && (*opened)->status() == 400) {  // by one who does not know the binary form
+      opened->reset();
+      request.target = "/dump?format=ndjson";
+      opened = co_await client.Open(*url, request);
+    }
     if (!opened) co_return tl::make_unexpected(std::move(opened).error());
     net::HttpStream& answer = **opened;
     if (answer.headers().Find(kInstanceHeader) == self) {
@@ -210,7 +256,7 @@ struct PeerRecovery::Impl {
       co_return Fail(ErrorCode::kUpstream,
                      fmt::format("its answer has status {}", answer.status()));
     }
-    DumpReader reader(options.reader, FormOf(answer), collector);
+    AnyDumpReader reader(answer, options.reader, collector);
     while (true) {
       const auto piece = co_await answer.Read();
       if (!piece) co_return tl::make_unexpected(piece.error());

@@ -9,7 +9,7 @@ namespace kvr::service {
 Result<void> Quarantine::Add(RecoveredPartition partition, Nanos now) {
   std::size_t blocks = 0;
   for (const auto& [rank, recovered] : partition.ranks)
-    blocks += recovered.blocks.size();
+    blocks += BlocksOf(recovered);
   if (blocks > options_.blocks_max - blocks_ ||
       partition.ranks.size() > options_.ranks_max - waiting_.size()) {
     return Fail(ErrorCode::kTooLarge,
@@ -19,7 +19,7 @@ Result<void> Quarantine::Add(RecoveredPartition partition, Nanos now) {
   }
   for (auto& [rank, recovered] : partition.ranks) {
     if (waiting_.contains(rank)) continue;
-    blocks_ += recovered.blocks.size();
+    blocks_ += BlocksOf(recovered);
     waiting_.emplace(rank,
                      Waiting{partition.partition, partition.block_size, now, std::move(recovered)});
   }
@@ -32,7 +32,7 @@ std::optional<RecoveredRank> Quarantine::Take(Rank rank, const Partition& partit
   if (found == waiting_.end()) return std::nullopt;
   Waiting waiting = std::move(found->second);
   waiting_.erase(found);
-  blocks_ -= waiting.rank.blocks.size();
+  blocks_ -= BlocksOf(waiting.rank);
   if (waiting.partition != partition || waiting.block_size != block_size ||
       registered - waiting.since >= options_.grace) {
     return std::nullopt;
@@ -43,7 +43,7 @@ std::optional<RecoveredRank> Quarantine::Take(Rank rank, const Partition& partit
 std::size_t Quarantine::DropExpired(Nanos now) {
   return std::erase_if(waiting_, [&](const auto& entry) {
     if (now - entry.second.since < options_.grace) return false;
-    blocks_ -= entry.second.rank.blocks.size();
+    blocks_ -= BlocksOf(entry.second.rank);
     return true;
   });
 }

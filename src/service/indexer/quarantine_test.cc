@@ -15,7 +15,7 @@ RecoveredPartition Known(std::initializer_list<Rank> ranks, std::size_t blocks =
   partition.partition = kPartition;
   partition.block_size = block_size;
   for (const Rank rank : ranks) {
-    partition.ranks[rank].blocks.resize(blocks);
+    partition.ranks[rank].held.blocks.resize(blocks);
     partition.ranks[rank].watermark = blocks;
     partition.blocks += blocks;
   }
@@ -29,7 +29,7 @@ TEST(Quarantine, HandsARankOverOnce) {
   EXPECT_EQ(quarantine.blocks(), 4u);
   const auto taken = quarantine.Take(kOne, kPartition, 4, Nanos{0});
   ASSERT_TRUE(taken);
-  EXPECT_EQ(taken->blocks.size(), 2u);
+  EXPECT_EQ(taken->held.blocks.size(), 2u);
   EXPECT_EQ(taken->watermark, 2u);
   EXPECT_FALSE(quarantine.Take(kOne, kPartition, 4, Nanos{0}));
   EXPECT_EQ(quarantine.blocks(), 2u);
@@ -49,7 +49,7 @@ TEST(Quarantine, WhatWaitsHereAlreadyStays) {
   ASSERT_TRUE(quarantine.Add(Known({kOne}, 2), Nanos{0}));
   ASSERT_TRUE(quarantine.Add(Known({kOne}, 5), Nanos{0}));
   EXPECT_EQ(quarantine.blocks(), 2u);
-  EXPECT_EQ(quarantine.Take(kOne, kPartition, 4, Nanos{0})->blocks.size(), 2u);
+  EXPECT_EQ(quarantine.Take(kOne, kPartition, 4, Nanos{0})->held.blocks.size(), 2u);
 }
 
 TEST(Quarantine, Row99DropsAfterTheGrace) {

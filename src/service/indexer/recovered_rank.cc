@@ -1,30 +1,20 @@
 #include "service/indexer/recovered_rank.h"
 
-#include <algorithm>
-#include <span>
-
 namespace kvr::service {
-namespace {
 
-// Blocks are applied in parts of so many, so that queries get their turn in between.
-constexpr std::size_t kPartBlocks = 1'024;
+std::size_t BlocksOf(const RecoveredRank& recovered) {
+  std::size_t blocks = recovered.held.blocks.size();
+  for (const index::SideGroupCopy& group : recovered.sides)
+    blocks += group.blocks.size();
+  return blocks;
+}
 
-}  // namespace
-
-void ApplyRecovered(const RecoveredRank& recovered, Rank rank, index::PrefixIndex& index,
+void ApplyRecovered(const RecoveredRank& recovered, Rank rank, index::PartitionIndex& partition,
                     RankSlot slot) {
-  const std::span<const PlacedBlock> blocks(recovered.blocks);
-  for (const RecoveredRank::Run& run : recovered.runs) {
-    PlacementEvent event;
-    event.tier = run.tier;
-    event.rank = rank;
-    event.parent = run.parent;
-    for (std::size_t at = run.begin; at < run.end; at += kPartBlocks) {
-      event.blocks = blocks.subspan(at, std::min(kPartBlocks, run.end - at));
-      index.Apply(slot, event);
-      event.parent = event.blocks.back().engine;
-    }
-  }
+  index::ApplyCopy(recovered.held, rank, *partition.index, slot);
+  if (recovered.sides.empty()) return;
+  partition.hybrid->FindOrAdd(rank, *partition.index, partition.block_size)
+      ->Restore(recovered.sides);
 }
 
 }  // namespace kvr::service

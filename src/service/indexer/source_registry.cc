@@ -149,7 +149,7 @@ std::optional<ingest::SourceSpec::Recovered> SourceRegistry::Adopt(Rank rank, Na
   if (!recovered) return std::nullopt;
   const auto slot = index.index->AddRank(rank);
   if (!slot) return std::nullopt;  // which the ingest will say, too
-  ApplyRecovered(*recovered, rank, *index.index, *slot);
+  ApplyRecovered(*recovered, rank, index, *slot);
   const Lock lock(mutex_);
   ++adopted_ranks_;
   return ingest::SourceSpec::Recovered{recovered->watermark};
@@ -183,7 +183,10 @@ Result<void> SourceRegistry::Follow(const Held& held) {
   // Each reader of a polled engine numbers its messages itself.
   if (adopted && net::IsPolled(request.source.endpoint)) spec.recovered->watermark.reset();
   auto added = ingest_.Add(std::move(spec), index, snapshot->Find(request.rank)->health);
-  if (!added && adopted) index->index->RemoveRank(request.rank);
+  if (!added && adopted) {
+    index->hybrid->Drop(request.rank);
+    index->index->RemoveRank(request.rank);
+  }
   return added;
 }
 
