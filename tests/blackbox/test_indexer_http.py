@@ -602,7 +602,13 @@ class Query(IndexerTest):
         self.assertEqual(self.by_hash(signed, cache_salt=None), 12)
         self.assertEqual(self.by_hash([h % 2**64 for h in signed]), 12)
         self.assertEqual(self.by_hash([]), 0)
-        self.assertEqual(self.by_hash([signed[0], 4945711292740353085, -5863151826378895484]), 4)
+        chained = [signed[0], 4945711292740353085, -5863151826378895484]
+        self.assertEqual(self.by_hash(chained), 4)
+        self.assertEqual(self.by_hash(chained, kind="block"), 4)
+        self.assertEqual(self.by_hash(chained, kind="sequence"), 12)
+        self.assertEqual(self.by_hash(chained[:2] + [5], kind="sequence"), 8)
+        self.assertEqual(self.by_hash(signed, kind="sequence"), 4)
+        self.assertEqual(self.by_hash([], kind="sequence"), 0)
         self.assertEqual(self.by_hash([-2**63, 2**64 - 1]), 0)
 
     def test_d10_multimodal_and_eagle(self):
