@@ -1,0 +1,226 @@
+#include "publish/block_book.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "publish/snapshot_builder.h"
+
+namespace kvr::publish {
+namespace {
+
+SourceSet BitOf(std::size_t source) {
+  return static_cast<SourceSet>(1u << source);
+}
+
+SourceSet Without(SourceSet set, SourceSet other) {
+  return static_cast<SourceSet>(set & ~other);
+}
+
+// Consecutive blocks of a store that are told, as one store.
+class Piece {
+ public:
+  Piece(const Mutation& of, std::vector<PlacedBlock>& blocks, MutationSink& out)
+      : told_(of), blocks_(blocks), out_(out) {
+    blocks_.clear();
+    told_.event.hash_only = false;
+  }
+
+  void Begin(std::optional<EngineHash> parent, bool eligible) {
+    told_.event.parent = parent;
+    told_.event.eligible = eligible;
+  }
+  void Add(const PlacedBlock& block) { blocks_.push_back(block); }
+  [[nodiscard]] bool empty() const { return blocks_.empty(); }
+  [[nodiscard]] bool Ends(EngineHash name, bool eligible) const {
+    return !empty() && blocks_.back().engine == name && told_.event.eligible == eligible;
+  }
+  void Tell() {
+    if (blocks_.empty()) return;
+    told_.event.blocks = blocks_;
+    out_.Take(told_);
+    blocks_.clear();
+    told_.start_position.reset();  // of the first piece
+  }
+
+ private:
+  Mutation told_;
+  std::vector<PlacedBlock>& blocks_;
+  MutationSink& out_;
+};
+
+}  // namespace
+
+Result<void> BlockBook::Options::Validate() const {
+  if (blocks_max == 0 || run_blocks_max == 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "the book of a rank needs room for at least one block, and so do its runs");
+  }
+  return {};
+}
+
+BlockBook::BlockBook(const Options& options)
+    : options_(options), table_(options.blocks_max), remembered_(options.remembered_max) {}
+
+void BlockBook::Apply(std::size_t source, const Mutation& mutation, MutationSink& out) {
+  KVR_CHECK(source < kSourcesMax);
+  switch (mutation.event.kind) {
+    case PlacementKind::kStored:
+      sources_ = static_cast<SourceSet>(sources_ | BitOf(source));
+      return mutation.event.hash_only ? StoreNames(source, mutation, out)
+                                      : Store(source, mutation, out);
+    case PlacementKind::kRemoved:
+      return Remove(source, mutation, out);
+    case PlacementKind::kCleared:
+      return Clear(source, mutation, out);
+  }
+}
+
+void BlockBook::Store(std::size_t source, const Mutation& mutation, MutationSink& out) {
+  const PlacementEvent& event = mutation.event;
+  Piece piece(mutation, blocks_, out);
+  std::optional<EngineHash> parent = event.parent;
+  for (const PlacedBlock& block : event.blocks) {
+    if (Hold(source, mutation, block, parent)) {
+      if (piece.empty()) piece.Begin(parent, event.eligible);
+      piece.Add(block);
+    } else {
+      ++stats_.shared_stores;
+      piece.Tell();
+    }
+    parent = block.engine;
+  }
+  piece.Tell();
+}
+
+void BlockBook::StoreNames(std::size_t source, const Mutation& mutation, MutationSink& out) {
+  Piece piece(mutation, blocks_, out);
+  for (const PlacedBlock& named : mutation.event.blocks) {
+    const BlockEntry* const known = table_.Find(named.engine);
+    if (known == nullptr) {
+      ++stats_.unknown_content;
+      continue;
+    }
+    const PlacedBlock block{named.engine, known->local};
+    const auto parent = known->has_parent ? std::optional(known->parent) : std::nullopt;
+    Mutation told = mutation;  // as good as what told of the content
+    told.event.eligible = known->eligible;
+    if (!Hold(source, told, block, parent)) {
+      ++stats_.shared_stores;
+      continue;
+    }
+    if (!parent || !piece.Ends(*parent, told.event.eligible)) {
+      piece.Tell();
+      piece.Begin(parent, told.event.eligible);
+    }
+    piece.Add(block);
+  }
+  piece.Tell();
+}
+
+bool BlockBook::Hold(std::size_t source, const Mutation& mutation, const PlacedBlock& block,
+                     std::optional<EngineHash> parent) {
+  BlockEntry* const entry = table_.Add(block.engine);
+  if (entry == nullptr) {
+    ++stats_.uncounted;
+    ++missing_;
+    return true;
+  }
+  const EngineHash above = parent.value_or(EngineHash{});
+  const bool held = entry->held();
+  const bool same = entry->has_parent == parent.has_value() && entry->parent == above &&
+                    entry->local == block.local;
+  if (held && !same) ++stats_.renamed;
+  entry->eligible = mutation.event.eligible && (!held || !same || entry->eligible);
+  if (!held) ++held_;
+  entry->parent = above;
+  entry->has_parent = parent.has_value();
+  entry->local = block.local;
+  SourceSet& holders = entry->holders[static_cast<std::size_t>(mutation.event.tier)];
+  if (holders == 0) ++held_in_[static_cast<std::size_t>(mutation.event.tier)];
+  const bool others = Without(holders, BitOf(source)) != 0;
+  holders = static_cast<SourceSet>(holders | BitOf(source));
+  return !others || !same;
+}
+
+void BlockBook::Remove(std::size_t source, const Mutation& mutation, MutationSink& out) {
+  names_.clear();
+  for (const EngineHash name : mutation.event.removed) {
+    if (Release(source, mutation.event.tier, name)) names_.push_back(name);
+  }
+  if (names_.empty()) return;
+  Mutation told = mutation;
+  told.event.removed = names_;
+  out.Take(told);
+}
+
+bool BlockBook::Release(std::size_t source, Tier tier, EngineHash name) {
+  BlockEntry* const entry = table_.Find(name);
+  if (entry == nullptr) {
+    ++stats_.unknown_removals;
+    return true;
+  }
+  SourceSet& holders = entry->holders[static_cast<std::size_t>(tier)];
+  const bool held = holders != 0;
+  holders = Without(holders, BitOf(source));
+  if (holders != 0) {
+    ++stats_.held_removals;
+    return false;
+  }
+  if (!held) {
+    ++stats_.unknown_removals;
+    return true;
+  }
+  --held_in_[static_cast<std::size_t>(tier)];
+  if (!entry->held()) {
+    --held_;
+    table_.LetGo(name, remembered_);
+  }
+  return true;
+}
+
+void BlockBook::Clear(std::size_t source, const Mutation& mutation, MutationSink& out) {
+  const SourceSet bit = BitOf(source);
+  if (Without(sources_, bit) == 0) {
+    table_.Clear();
+    held_ = 0;
+    held_in_ = {};
+    missing_ = 0;
+    remembered_.Clear();
+    out.Take(mutation);
+    return;
+  }
+  sources_ = Without(sources_, bit);
+  for (std::size_t tier = 0; tier < kTierCount; ++tier) {
+    names_.clear();
+    for (BlockEntry& entry : table_.entries()) {
+      if (!entry.used || (entry.holders[tier] & bit) == 0) continue;
+      entry.holders[tier] = Without(entry.holders[tier], bit);
+      if (entry.holders[tier] == 0) names_.push_back(entry.name);
+      if (!entry.held()) --held_;
+    }
+    held_in_[tier] -= names_.size();
+    TellRemoved(mutation, static_cast<Tier>(tier), out);
+    for (const EngineHash name : names_) {
+      const BlockEntry* const entry = table_.Find(name);
+      if (entry != nullptr && !entry->held()) table_.LetGo(name, remembered_);
+    }
+  }
+}
+
+void BlockBook::TellRemoved(const Mutation& clear, Tier tier, MutationSink& out) {
+  if (names_.empty()) return;
+  Mutation removal = clear;
+  removal.event.kind = PlacementKind::kRemoved;
+  removal.event.tier = tier;
+  removal.event.removed = names_;
+  out.Take(removal);
+}
+
+Snapshot BlockBook::Build() const {
+  Snapshot snapshot = SnapshotBuilder(table_, options_.run_blocks_max).Build();
+  snapshot.complete = missing_ == 0;
+  return snapshot;
+}
+
+}  // namespace kvr::publish

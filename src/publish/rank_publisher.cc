@@ -1,0 +1,203 @@
+#include "publish/rank_publisher.h"
+
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "wire/msgpack_writer.h"
+
+namespace kvr::publish {
+namespace {
+
+wire::EventType TypeOf(PlacementKind kind) {
+  switch (kind) {
+    case PlacementKind::kStored:
+      return wire::EventType::kStored;
+    case PlacementKind::kRemoved:
+      return wire::EventType::kRemoved;
+    case PlacementKind::kCleared:
+      break;
+  }
+  return wire::EventType::kCleared;
+}
+
+// Replaces `batch` by the one event.
+void Fill(const Mutation& mutation, Rank rank, std::uint64_t id, wire::RouterBatch& batch) {
+  const PlacementEvent& placed = mutation.event;
+  batch.Clear();
+  wire::RouterEvent& event = batch.events.emplace_back();
+  event.type = TypeOf(placed.kind);
+  event.worker_id = Raw(rank.worker);
+  event.dp_rank = rank.dp_rank;
+  event.event_id = id;
+  event.domain = mutation.domain;
+  event.session_id = mutation.session_id;
+  if (placed.kind == PlacementKind::kCleared) return;
+  event.tier = placed.tier;
+  if (placed.kind == PlacementKind::kRemoved) {
+    batch.removed.assign(placed.removed.begin(), placed.removed.end());
+    event.removed = {0, static_cast<std::uint32_t>(placed.removed.size())};
+    return;
+  }
+  event.eligible = placed.eligible;
+  event.parent = placed.parent;
+  event.start_position = mutation.start_position;
+  for (const PlacedBlock& block : placed.blocks)
+    batch.blocks.push_back({block.engine, block.local, {}, false});
+  event.blocks = {0, static_cast<std::uint32_t>(placed.blocks.size())};
+}
+
+Clears ClearsOf(const Mutation& mutation) {
+  if (mutation.event.kind != PlacementKind::kCleared) return Clears::kNothing;
+  return mutation.domain == wire::ResidencyDomain::kMissing ? Clears::kAll : Clears::kDomain;
+}
+
+}  // namespace
+
+Result<void> RankPublisher::Options::Validate() const {
+  if (message_events_max == 0 || message_blocks_max == 0) {
+    return Fail(ErrorCode::kInvalidArgument, "a message needs room for at least one event");
+  }
+  if (sources == 0 || sources > BlockBook::kSourcesMax) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("a rank has 1 to {} sources, not {}", BlockBook::kSourcesMax, sources));
+  }
+  KVR_TRY_VOID(coalescer.Validate());
+  KVR_TRY_VOID(book.Validate());
+  return ring.Validate();
+}
+
+RankPublisher::RankPublisher(const Options& options, const Clock& clock, Outlet& outlet)
+    : options_(options),
+      clock_(clock),
+      outlet_(outlet),
+      renamed_(*this),
+      merged_(*this),
+      book_(options_.book),
+      coalescer_(options_.coalescer, *this),
+      ring_(options_.ring) {
+  if (options_.sources == 1) return;
+  for (std::size_t i = 0; i < options_.sources; ++i)
+    names_.emplace_back(options_.book.blocks_max, options_.book.remembered_max);
+}
+
+void RankPublisher::Apply(std::size_t source, const Mutation& mutation) {
+  now_ = clock_.Now();
+  ++stats_.received_events;
+  renamed_.source = source;
+  if (names_.empty()) return renamed_.Take(mutation);
+  names_[source].Pass(mutation, renamed_);
+}
+
+void RankPublisher::Renamed::Take(const Mutation& mutation) {
+  owner.book_.Apply(source, mutation, owner.merged_);
+}
+
+void RankPublisher::Merged::Take(const Mutation& mutation) {
+  owner.coalescer_.Push(mutation, owner.now_);
+}
+
+void RankPublisher::EndList() {
+  now_ = clock_.Now();
+  coalescer_.EndList(now_);
+  SendMessage();
+}
+
+void RankPublisher::OnTick() {
+  now_ = clock_.Now();
+  coalescer_.OnTick(now_);
+  SendMessage();
+}
+
+void RankPublisher::Flush() {
+  now_ = clock_.Now();
+  coalescer_.Flush(now_);
+  SendMessage();
+}
+
+void RankPublisher::Take(const Mutation& mutation) {
+  const std::uint64_t id = ++stats_.published_events;
+  const std::size_t blocks = mutation.event.blocks.size() + mutation.event.removed.size();
+  stats_.published_blocks += blocks;
+  Fill(mutation, options_.rank, id, scratch_);
+  event_.clear();
+  wire::EncodeRouterEvent(scratch_, scratch_.events.front(), event_);
+  ring_.Append(id, event_, ClearsOf(mutation));
+  const bool full = message_events_ == options_.message_events_max ||
+                    message_blocks_ + blocks > options_.message_blocks_max;
+  if (full) SendMessage();
+  events_ += event_;
+  ++message_events_;
+  message_blocks_ += blocks;
+  if (mutation.event.kind == PlacementKind::kCleared) SendMessage();
+}
+
+void RankPublisher::SendMessage() {
+  if (message_events_ == 0) return;
+  payload_.clear();
+  wire::MsgpackWriter(payload_).Array(message_events_);
+  payload_ += events_;
+  envelope_.clear();
+  const std::uint64_t sequence = next_sequence_++;
+  const auto published_at =
+      std::chrono::duration_cast<std::chrono::milliseconds>(clock_.WallTime()).count();
+  wire::EncodeRouterEnvelope({options_.publisher_id, sequence,
+                              static_cast<std::uint64_t>(published_at), options_.topic, payload_},
+                             envelope_);
+  ++stats_.messages;
+  if (!outlet_.Send(sequence, std::as_bytes(std::span(envelope_)))) {
+    ++stats_.dropped_messages;
+    stats_.dropped_events += message_events_;
+  }
+  events_.clear();
+  message_events_ = 0;
+  message_blocks_ = 0;
+}
+
+RankPublisher::EventsAnswer RankPublisher::Query(std::optional<std::uint64_t> start,
+                                                 std::optional<std::uint64_t> end) {
+  Flush();
+  EventsAnswer answer;
+  answer.range = ring_.Query(start, end);
+  if (answer.range.answer == RangeAnswer::kEvents) ring_.Copy(answer.range, answer.events);
+  return answer;
+}
+
+RankPublisher::SnapshotAnswer RankPublisher::TakeSnapshot() {
+  Flush();
+  const std::uint64_t last = ring_.last();
+  const bool reusable = snapshot_ && last - snapshot_->cursor <= options_.snapshot_tail_max &&
+                        ring_.IsPlainTail(snapshot_->cursor);
+  if (reusable) {
+    ++stats_.snapshots_reused;
+  } else {
+    Snapshot built = book_.Build();
+    built.rank = options_.rank;
+    built.cursor = last;
+    snapshot_ = std::make_shared<const Snapshot>(std::move(built));
+    ++stats_.snapshots_built;
+  }
+  SnapshotAnswer answer;
+  answer.base = snapshot_;
+  answer.last = last;
+  if (last == snapshot_->cursor) return answer;
+  const EventRing::Range tail = ring_.Query(snapshot_->cursor + 1, std::nullopt);
+  ring_.Copy(tail, answer.tail);
+  answer.tail_events = tail.count;
+  return answer;
+}
+
+RankPublisher::Stats RankPublisher::stats() const {
+  Stats stats = stats_;
+  stats.blocks = book_.blocks();
+  stats.blocks_in = book_.blocks_in();
+  stats.ring_events = ring_.size();
+  stats.ring_bytes = ring_.bytes();
+  stats.last_event_id = ring_.last();
+  for (const SourceNames& names : names_)
+    stats.unplaced_blocks += names.unplaced();
+  return stats;
+}
+
+}  // namespace kvr::publish
