@@ -42,8 +42,7 @@ class ZmqEventPublisher final : public EventPublisher {
  public:
   explicit ZmqEventPublisher(const Options& options)
       : options_(options), next_sequence_(options.first_sequence) {
-    constexpr int kLiveHighWater = 100'000;  // as vLLM; beyond it a slow subscriber loses messages
-    live_ = Bind(context_, zmq::socket_type::pub, options.endpoint, kLiveHighWater);
+    live_ = Bind(context_, zmq::socket_type::pub, options.endpoint, options.send_high_water);
     endpoint_ = live_.get(zmq::sockopt::last_endpoint);
     if (options.replay_endpoint) {
       // Unlimited: a ROUTER at its mark drops answers in silence, and the ring bounds them anyway.
@@ -77,6 +76,18 @@ class ZmqEventPublisher final : public EventPublisher {
     job.new_life = sequence < next_sequence_;
     next_sequence_ = sequence + 1;
     Enqueue(std::move(job));
+  }
+  bool TryPublishAt(std::uint64_t sequence, std::span<const std::byte> payload) override {
+    Job job;
+    job.payload.assign(payload.begin(), payload.end());
+    job.sequence = sequence;
+    const Lock lock(mutex_);
+    job.new_life = sequence < next_sequence_;
+    next_sequence_ = sequence + 1;
+    job.send = jobs_.size() < options_.queue_max;
+    const bool sent = job.send;
+    if (jobs_.size() < options_.queue_max + options_.replay_messages_max) Push(std::move(job));
+    return sent;
   }
   std::uint64_t Lose(std::span<const std::byte> payload, bool keep_for_replay) override {
     return Number(payload, false, keep_for_replay);
@@ -132,6 +143,9 @@ class ZmqEventPublisher final : public EventPublisher {
   void Enqueue(Job job) KVR_REQUIRES(mutex_) {
     while (jobs_.size() >= options_.queue_max && !stopping_)
       not_full_.Wait(mutex_);
+    Push(std::move(job));
+  }
+  void Push(Job job) KVR_REQUIRES(mutex_) {
     jobs_.push_back(std::move(job));
     ++enqueued_;
     wake_.Wake();
@@ -177,15 +191,37 @@ class ZmqEventPublisher final : public EventPublisher {
         SendPart(live_, job.raw[i], i + 1 < job.raw.size());
       return;
     }
-    if (job.send) {
-      SendPart(live_, std::as_bytes(std::span(options_.topic)), true);
+    if (job.send) SendLive(job);
+    if (job.new_life) {
+      ring_.clear();
+      ring_bytes_ = 0;
+    }
+    if (!job.keep || options_.replay_messages_max == 0) return;
+    ring_bytes_ += job.payload.size();
+    ring_.push_back({job.sequence, std::move(job.payload)});
+    while (ring_.size() > options_.replay_messages_max || ring_bytes_ > options_.replay_bytes_max) {
+      ring_bytes_ -= ring_.front().payload.size();
+      ring_.pop_front();
+    }
+  }
+
+  void SendLive(const Job& job) {
+    SendPart(live_, std::as_bytes(std::span(options_.topic)), true);
+    if (!options_.publisher_id) {
       SendPart(live_, BigEndian(job.sequence), true);
       SendPart(live_, job.payload, false);
+      return;
     }
-    if (job.new_life) ring_.clear();
-    if (!job.keep || options_.replay_messages_max == 0) return;
-    if (ring_.size() >= options_.replay_messages_max) ring_.pop_front();
-    ring_.push_back({job.sequence, std::move(job.payload)});
+    SendPart(live_, BigEndian(*options_.publisher_id), true);
+    SendPart(live_, BigEndian(job.sequence), true);
+    // A byte of version, four of length, then the payload.
+    constexpr std::size_t kHeadBytes = 5;
+    frame_.resize(kHeadBytes);
+    frame_[0] = std::byte{1};
+    for (std::size_t i = 0; i < 4; ++i)
+      frame_[1 + i] = static_cast<std::byte>(job.payload.size() >> (24 - 8 * i));
+    frame_.insert(frame_.end(), job.payload.begin(), job.payload.end());
+    SendPart(live_, frame_, false);
   }
 
   // One request a turn, as vLLM does; another one keeps the socket readable.
@@ -236,6 +272,8 @@ class ZmqEventPublisher final : public EventPublisher {
   std::string endpoint_;
   std::string replay_endpoint_;
   std::deque<Kept> ring_;  // the thread's
+  std::size_t ring_bytes_ = 0;
+  Bytes frame_;  // the thread's; of the message at hand
   WakeFd wake_;
 
   Mutex mutex_;

@@ -1,5 +1,5 @@
-// The engine's side of the event wire: a PUB socket with a numbered stream, and the ROUTER that
-// replays its last messages. Used by the mock engine and by tests.
+// The sending side of the event wire: a PUB socket with a numbered stream, and the ROUTER that
+// replays its last messages. Used by agents, by the mock engine and by tests.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +28,14 @@ class EventPublisher {
     std::optional<std::string> replay_endpoint = "tcp://127.0.0.1:*";
     std::string topic{};
     std::size_t replay_messages_max = 10'000;
+    std::size_t replay_bytes_max = std::size_t{1} << 30;  // of payloads
     ReplayLayout layout = ReplayLayout::kTopicSeqPayload;
     std::size_t queue_max = 100'000;  // messages waiting for the thread; beyond it Publish blocks
     std::uint64_t first_sequence = 0;
+    // Messages a subscriber may leave unread, as vLLM has it; beyond it that one loses messages.
+    int send_high_water = 100'000;
+    // Live messages are an event plane's: [topic, publisher, sequence, frame of the payload].
+    std::optional<std::uint64_t> publisher_id{};
   };
 
   // Binds. kIo names the endpoint and the reason.
@@ -45,6 +50,10 @@ class EventPublisher {
   // The same under a number of the caller's choice, after which the stream goes on. A number that
   // is not above all before it begins another life: the messages kept for replay are forgotten.
   virtual void PublishAt(std::uint64_t sequence, std::span<const std::byte> payload) = 0;
+  // The same, and never waits. False when the queue was full: the message is then kept for replay
+  // only and shows as a gap in the live stream; once as many more wait as are kept for replay, it
+  // is lost there, too.
+  virtual bool TryPublishAt(std::uint64_t sequence, std::span<const std::byte> payload) = 0;
 
   // Faults, for tests. Numbers the next message but loses it: on the live socket, or in the ring
   // too.

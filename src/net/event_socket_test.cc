@@ -292,6 +292,68 @@ TEST(EventSocket, ABadEndpointIsRefused) {
             "write tcp://HOST:PORT");
 }
 
+// "0=a 1=b", or what a replay from message 0 has.
+std::string Replayed(EventPoller& poller, const EventPublisher& publisher) {
+  const auto dealer = std::move(*poller.Dealer(publisher.replay_endpoint()));
+  SendRequest(*dealer, 0);
+  std::string all;
+  Frames frames;
+  while (ReceiveOne(poller, *dealer, frames) && frames.size() == 4) {
+    if (frames[3].empty()) return all;
+    all += std::to_string(Sequence(frames[2])) + "=" + Text(frames[3]) + " ";
+  }
+  return all + "without an end";
+}
+
+TEST(EventPublisher, MessagesOfAnEventPlaneHaveFourFrames) {
+  const auto transport = MakeZmqTransport({});
+  const auto poller = transport->MakePoller();
+  const auto publisher = MakePublisher({.topic = "kv", .publisher_id = 0x0102030405060708u});
+  const auto socket = std::move(*poller->Subscribe(publisher->endpoint(), ""));
+  Settle(*poller, *socket, *publisher);
+  EXPECT_TRUE(publisher->TryPublishAt(0, Bytes("envelope")));
+  Frames frames;
+  ASSERT_TRUE(ReceiveOne(*poller, *socket, frames));
+  ASSERT_EQ(frames.size(), 4u);
+  EXPECT_EQ(Text(frames[0]), "kv");
+  EXPECT_EQ(Sequence(frames[1]), 0x0102030405060708u);
+  EXPECT_EQ(Sequence(frames[2]), 0u);
+  EXPECT_EQ(Text(frames[3]), std::string("\1\0\0\0\x08", 5) + "envelope");
+  EXPECT_EQ(Replayed(*poller, *publisher), "0=envelope ");
+}
+
+TEST(EventPublisher, P34AFullQueueLeavesAMessageOutOfTheLiveStream) {
+  const auto transport = MakeZmqTransport({});
+  const auto poller = transport->MakePoller();
+  EventPublisher::Options options;
+  options.queue_max = 0;
+  const auto publisher = MakePublisher(options);
+  EXPECT_FALSE(publisher->TryPublishAt(0, Bytes("a")));
+  publisher->Flush();
+  EXPECT_FALSE(publisher->TryPublishAt(1, Bytes("b")));
+  publisher->Flush();
+  EXPECT_EQ(Replayed(*poller, *publisher), "0=a 1=b ");
+  options.replay_messages_max = 0;
+  const auto without = MakePublisher(options);
+  EXPECT_FALSE(without->TryPublishAt(0, Bytes("a")));
+  EXPECT_EQ(Replayed(*poller, *without), "");
+}
+
+TEST(EventPublisher, ReplayIsBoundedByBytes) {
+  const auto transport = MakeZmqTransport({});
+  const auto poller = transport->MakePoller();
+  EventPublisher::Options options;
+  options.replay_bytes_max = 10;
+  const auto publisher = MakePublisher(options);
+  for (const std::string_view text : {"aaaa", "bbbb", "cc", "dddd"})
+    publisher->Publish(Bytes(text));
+  publisher->Flush();
+  EXPECT_EQ(Replayed(*poller, *publisher), "1=bbbb 2=cc 3=dddd ");
+  publisher->Publish(Bytes("eleven bytes"));
+  publisher->Flush();
+  EXPECT_EQ(Replayed(*poller, *publisher), "");
+}
+
 TEST(EventPublisher, ATakenAddressIsNamedInTheError) {
   const auto publisher = MakePublisher();
   const auto second = EventPublisher::Create({.endpoint = publisher->endpoint()});
