@@ -1,3 +1,4 @@
+#include "cmd/agent_command.h"
 #include "cmd/capture_command.h"
 #include "cmd/command.h"
 #include "cmd/decode_command.h"
@@ -12,8 +13,8 @@ namespace kvr::cmd {
 
 const std::vector<const Command*>& Commands() {
   static const std::vector<const Command*> commands = {
-      &kGatewayCommand, &kIndexerCommand, &kMockCommand, &kReplayCommand,
-      &kDecodeCommand,  &kCaptureCommand, &kHashCommand, &kOptionsCommand,
+      &kGatewayCommand, &kIndexerCommand, &kAgentCommand, &kMockCommand,    &kReplayCommand,
+      &kDecodeCommand,  &kCaptureCommand, &kHashCommand,  &kOptionsCommand,
   };
   return commands;
 }

@@ -5,6 +5,7 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include "cmd/agent_config.h"
 #include "cmd/gateway_config.h"
 #include "cmd/indexer_config.h"
 #include "cmd/parse_words.h"
@@ -36,8 +37,9 @@ std::string TableOf() {
 }
 
 int Run(const std::vector<std::string>& words) {
-  CLI::App app("Prints docs/configuration.md: every option of the gateway and the indexer.",
-               std::string(kName));
+  CLI::App app(
+      "Prints docs/configuration.md: every option of the gateway, the indexer and the agent.",
+      std::string(kName));
   if (const auto code = ParseWords(app, words)) return *code;
   fmt::print("{}\n## kvroute gateway\n\n{}", kIntroduction, TableOf<GatewayConfig>());
   fmt::print(
@@ -48,11 +50,19 @@ int Run(const std::vector<std::string>& words) {
       "`--worker` adds one engine: `--worker id=1,url=http://10.0.0.1:8000,model=llama,"
       "block-size=16,events=tcp://10.0.0.1:5557`, several values of a key joined by `+`.\n");
   fmt::print("\n## kvroute indexer\n\n{}", TableOf<IndexerConfig>());
+  fmt::print(
+      "\n## kvroute agent\n\n{}\n`--worker`, or the first entry of the list `workers` in the file, "
+      "says "
+      "which engine is followed, as for the gateway. Further ones are sources that tell of the "
+      "same "
+      "cache, such as a block manager beside the engine, with ids of their own.\n",
+      TableOf<AgentConfig>());
   return 0;
 }
 
 }  // namespace
 
-const Command kOptionsCommand = {"options", "every option of the gateway and the indexer", Run};
+const Command kOptionsCommand = {"options",
+                                 "every option of the gateway, the indexer and the agent", Run};
 
 }  // namespace kvr::cmd

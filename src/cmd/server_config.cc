@@ -184,6 +184,12 @@ void ServerConfig::Bind(config::OptionTable& table) {
   BindLog(*this, table);
 }
 
+void ServerConfig::BindWithoutIndex(config::OptionTable& table) {
+  BindHttp(*this, table);
+  BindIngest(*this, table);
+  BindLog(*this, table);
+}
+
 Result<void> ServerConfig::Validate() const {
   KVR_TRY_VOID(ingest.Validate());
   return index.Validate();

@@ -1,4 +1,4 @@
-// What the gateway and the indexer are told alike: one name, one range, one default each.
+// What servers are told alike: one name, one range, one default each.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +36,8 @@ struct ServerConfig {
 
   // The sections server, ingest, identity, index and log.
   void Bind(config::OptionTable& table);
+  // The same without index, for a server that has none.
+  void BindWithoutIndex(config::OptionTable& table);
 
   // kInvalidArgument.
   [[nodiscard]] Result<void> Validate() const;

@@ -19,15 +19,6 @@ using config::Node;
 
 constexpr std::uint32_t kRanksMax = 4'096;
 
-// "tcp://host:5557" with `rank` added to the port.
-std::optional<std::string> WithRank(const std::string& endpoint, std::uint32_t rank) {
-  const std::size_t colon = endpoint.rfind(':');
-  if (colon == std::string::npos) return std::nullopt;
-  const auto port = ParseNumber<std::uint64_t>(std::string_view(endpoint).substr(colon + 1));
-  if (!port || *port + rank > 65'535) return std::nullopt;
-  return endpoint.substr(0, colon + 1) + std::to_string(*port + rank);
-}
-
 // One endpoint a rank, in the order of the ranks; fewer than ranks when the stream is shared.
 Result<std::vector<std::string>> ReadEndpoints(const Node* node,
                                                const std::vector<std::uint32_t>& ranks) {
@@ -50,7 +41,7 @@ Result<std::vector<std::string>> ReadEndpoints(const Node* node,
     }
     for (const std::uint32_t rank : ranks) {
       // Only a rank beyond 0 needs a port that can be added to.
-      const auto endpoint = rank == 0 ? first : WithRank(first, rank);
+      const auto endpoint = rank == 0 ? first : EndpointOfRank(first, rank);
       if (!endpoint) {
         return config::FailAt(*node, fmt::format("`{}` has no port to which rank {} can be added; "
                                                  "list the endpoints",
@@ -153,6 +144,14 @@ Result<Node> ParseFlag(std::string_view text) {
 }
 
 }  // namespace
+
+std::optional<std::string> EndpointOfRank(const std::string& endpoint, std::uint32_t rank) {
+  const std::size_t colon = endpoint.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  const auto port = ParseNumber<std::uint64_t>(std::string_view(endpoint).substr(colon + 1));
+  if (!port || *port + rank > 65'535) return std::nullopt;
+  return endpoint.substr(0, colon + 1) + std::to_string(*port + rank);
+}
 
 const std::string_view kWorkersExample =
     R"(workers:

@@ -1,6 +1,8 @@
 // Workers as an operator writes them, in a configuration file or behind --worker.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +18,9 @@ struct WorkerConfig {
   bool share_stream = false;          // all ranks publish through the one stream that is given
   std::vector<std::string> adapters;  // LoRA adapters this worker serves
 };
+
+// "tcp://host:5557" with `rank` added to the port; none when there is no number it can be added to.
+std::optional<std::string> EndpointOfRank(const std::string& endpoint, std::uint32_t rank);
 
 // A `workers:` list whose first entry has every key, with what each means.
 extern const std::string_view kWorkersExample;

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "ingest/apply_batch.h"
+#include "ingest/batch_listener.h"
 #include "ingest/live_frames.h"
 #include "ingest/message.h"
 #include "net/event_endpoint.h"
@@ -162,10 +163,12 @@ const Target* Source::Feed(Rank rank, const StreamMessage& message) {
 }
 
 void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& message) {
+  index::PrefixIndex* fed = nullptr;  // a source feeds one
   const auto apply = [&](const PlacementEvent& event) {
     // An engine's batch is of one rank; in other streams each event names its own.
     const Target* const to = event.rank == rank ? target : Feed(event.rank, message);
     if (to == nullptr) return;
+    fed = to->index->index.get();
     const index::ApplyResult result = to->index->index->Apply(to->slot, event);
     metrics_.CountApplied(event.kind, result);
     if (result.status == index::ApplyStatus::kCapacity) {
@@ -179,6 +182,7 @@ void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& m
   } else {
     ApplyBatch(*target->index, rank, batch_, apply);
   }
+  if (auto* const listener = dynamic_cast<BatchListener*>(fed)) listener->EndBatch();
 }
 
 void Source::NoteDropped(Rank rank) {

@@ -79,6 +79,12 @@ class MetricsPagesTest(unittest.TestCase):
             self.check("docs/indexer.md", metrics_of(words, register))
 
 
+    def test_the_agents(self):
+        worker = "id=1,url=http://127.0.0.1:1,model=m,block-size=16,events=tcp://127.0.0.1:1"
+        sent = metrics_of(["agent", "--worker", worker])
+        self.check("docs/agent.md", {name: sent[name] for name in sent if name.startswith("kvr_publish_")})
+
+
 class ReadmeTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

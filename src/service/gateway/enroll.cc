@@ -33,9 +33,13 @@ Result<void> Follow(const fleet::Worker& worker, bool share_stream,
 
 Result<void> Enroll(fleet::WorkerSpec spec, bool share_stream, fleet::Catalog& catalog,
                     index::IndexSet& indexes, ingest::Ingest& ingest) {
+  KVR_TRY(const auto index, indexes.GetOrCreate(spec.partition, spec.block_size));
+  return Enroll(std::move(spec), share_stream, catalog, index, ingest);
+}
+
+Result<void> Enroll(fleet::WorkerSpec spec, bool share_stream, fleet::Catalog& catalog,
+                    const std::shared_ptr<index::PartitionIndex>& index, ingest::Ingest& ingest) {
   const WorkerId id = spec.id;
-  const Partition partition = spec.partition;
-  KVR_TRY(const auto index, indexes.GetOrCreate(partition, spec.block_size));
   KVR_TRY_VOID(catalog.Add(std::move(spec)));
   const auto fleet = catalog.snapshot();
   const fleet::Worker* worker = fleet->Find(id);

@@ -1,6 +1,8 @@
 // Makes a worker known to everything that has to do with workers.
 #pragma once
 
+#include <memory>
+
 #include "base/result.h"
 #include "fleet/catalog.h"
 #include "index/index_set.h"
@@ -14,5 +16,8 @@ namespace kvr::service {
 // left.
 Result<void> Enroll(fleet::WorkerSpec spec, bool share_stream, fleet::Catalog& catalog,
                     index::IndexSet& indexes, ingest::Ingest& ingest);
+// The same with an index that is there.
+Result<void> Enroll(fleet::WorkerSpec spec, bool share_stream, fleet::Catalog& catalog,
+                    const std::shared_ptr<index::PartitionIndex>& index, ingest::Ingest& ingest);
 
 }  // namespace kvr::service

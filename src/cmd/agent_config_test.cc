@@ -1,0 +1,92 @@
+#include "cmd/agent_config.h"
+
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+
+#include "config/option_table.h"
+
+namespace kvr::cmd {
+namespace {
+
+std::string Finished(std::string_view yaml, std::string_view worker) {
+  AgentConfig config;
+  config::OptionTable table;
+  config.Bind(table);
+  if (const auto loaded = table.LoadYaml(yaml, "f"); !loaded) return loaded.error().message;
+  if (!worker.empty()) {
+    auto read = ReadWorkerFlag(worker);
+    if (!read) return read.error().message;
+    config.workers.push_back(*std::move(read));
+  }
+  const auto finished = config.Finish();
+  return finished ? "" : finished.error().message;
+}
+
+constexpr std::string_view kWorker =
+    "id=1,url=http://h:1,model=m,block-size=16,dp-size=2,events=tcp://h:5557";
+
+TEST(AgentConfig, WhatIsWrongIsSaid) {
+  const struct {
+    std::string_view yaml;
+    std::string_view worker;
+    std::string_view error;
+  } rows[] = {
+      {"publish: {topic: kv}", kWorker, ""},
+      {"publish: {endpoint: 'tcp://*:6000', replay_endpoint: 'tcp://*:6100'}", kWorker, ""},
+      {"publish: {endpoint: 'tcp://*:*', replay_endpoint: ''}", kWorker, ""},
+      {"", "", "no engine to follow; list it in --config or give --worker"},
+      {"", "id=1,url=http://h:1,model=m,block-size=16",
+       "worker 1: no `events`: there is nothing to publish"},
+      {"publish: {endpoint: 'ipc:///x'}", kWorker,
+       "`ipc:///x` has no port to which rank 1 can be added"},
+      {"publish: {coalesce_ms: 15001}", kWorker,
+       "f:1: publish.coalesce_ms must be a whole number of 0 to 15000, got `15001`"},
+      {"publish: {ring_events_max: 0}", kWorker,
+       "f:1: publish.ring_events_max must be a whole number of at least 1, got `0`"},
+      {"index: {blocks_max: 1}", kWorker,
+       "f:1: unknown key `index`; known: server, ingest, identity, log, publish, workers"},
+  };
+  for (const auto& row : rows)
+    EXPECT_EQ(Finished(row.yaml, row.worker), row.error) << row.yaml;
+}
+
+TEST(AgentConfig, FurtherSourcesTellOfTheSameCache) {
+  const auto finished = [](std::string_view second) {
+    AgentConfig config;
+    for (const std::string_view text : {kWorker, second})
+      config.workers.push_back(*ReadWorkerFlag(text));
+    const auto result = config.Finish();
+    EXPECT_EQ(config.rank.publisher.sources, result ? 2u : 1u);
+    return result ? "" : result.error().message;
+  };
+  EXPECT_EQ(finished("id=2,url=http://h:1,model=m,block-size=16,dp-size=2,events=tcp://h:7"), "");
+  EXPECT_EQ(finished("id=1,url=http://h:1,model=m,block-size=16,dp-size=2,events=tcp://h:7"),
+            "worker 1: this id is given twice; choose another");
+  for (const std::string_view other :
+       {"id=2,url=http://h:1,model=n,block-size=16,dp-size=2,events=tcp://h:7",
+        "id=2,url=http://h:1,model=m,block-size=8,dp-size=2,events=tcp://h:7",
+        "id=2,url=http://h:1,model=m,block-size=16,events=tcp://h:7"}) {
+    EXPECT_EQ(finished(other),
+              "worker 2: a further source has the model, block size and ranks of the first one");
+  }
+}
+
+TEST(AgentConfig, EveryRankHasEndpointsOfItsOwn) {
+  AgentConfig config;
+  config.endpoint = "tcp://*:6000";
+  config.replay_endpoint = "tcp://*:*";
+  const Rank third{WorkerId{7}, 2};
+  const auto options = config.RankOptions(third, 9);
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->socket.endpoint, "tcp://*:6002");
+  EXPECT_EQ(options->socket.replay_endpoint, "tcp://*:*");
+  EXPECT_EQ(options->publisher.rank, third);
+  EXPECT_EQ(options->publisher.publisher_id, 9u);
+  config.replay_endpoint.clear();
+  EXPECT_FALSE(config.RankOptions(third, 9)->socket.replay_endpoint);
+}
+
+}  // namespace
+}  // namespace kvr::cmd

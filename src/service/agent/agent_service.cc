@@ -1,0 +1,220 @@
+#include "service/agent/agent_service.h"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/json_writer.h"
+#include "base/text.h"
+#include "model/rank_state.h"
+#include "net/io_runtime.h"
+#include "service/agent/agent_metrics.h"
+#include "service/agent/recovery_answers.h"
+#include "service/common_pages.h"
+#include "service/rejected_page.h"
+
+namespace kvr::service {
+namespace {
+
+using net::HttpExchange;
+using net::HttpRequest;
+using net::HttpResponse;
+using net::Task;
+
+constexpr std::size_t kSnapshotPieceBytes = 256u << 10;
+
+// None when it is not given.
+template <typename Number>
+Result<std::optional<Number>> NumberOf(const HttpRequest& request, std::string_view name) {
+  const auto text = net::QueryParameter(request.query(), name);
+  if (!text) return std::optional<Number>();
+  const auto number = ParseNumber<Number>(*text);
+  if (!number) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} must be a whole number, not `{}`", name, *text));
+  }
+  return std::optional<Number>(*number);
+}
+
+void WriteRank(const PublishedRank& rank, const fleet::Snapshot& fleet, JsonWriter& json) {
+  const PublishedRank::Stats stats = rank.stats();
+  json.BeginObject();
+  json.Field("worker_id", Raw(rank.rank().worker));
+  json.Field("dp_rank", rank.rank().dp_rank);
+  json.Field("publisher_id", rank.publisher_id());
+  json.Field("endpoint", rank.endpoint());
+  json.Key("replay_endpoint");
+  if (rank.replay_endpoint().empty()) {
+    json.Null();
+  } else {
+    json.Value(rank.replay_endpoint());
+  }
+  json.Field("blocks", stats.publisher.blocks);
+  json.Field("last_event_id", stats.publisher.last_event_id);
+  json.Key("sources");
+  json.BeginArray();
+  for (const auto& worker : fleet.workers) {
+    const fleet::RankEntry* const source = worker->FindRank(rank.rank().dp_rank);
+    if (source == nullptr) continue;
+    const fleet::RankHealth::Status status = source->health->status();
+    json.BeginObject();
+    json.Field("worker_id", Raw(worker->spec.id));
+    json.Field("state", RankStateName(status.state));
+    json.Field("reason", StateReasonName(status.reason));
+    json.Field("detail", source->health->detail());
+    json.EndObject();
+  }
+  json.EndArray();
+  json.EndObject();
+}
+
+}  // namespace
+
+struct AgentService::Impl {
+  Impl(std::vector<PublishedRank*> published, const fleet::Catalog& known,
+       metrics::Registry& counted)
+      : ranks(std::move(published)),
+        catalog(known),
+        registry(counted),
+        collector(registry.AddCollector(
+            [this](metrics::SampleSink& sink) { CollectPublished(ranks, sink); })) {}
+
+  // The rank that the request is about.
+  Result<PublishedRank*> RankOf(const HttpRequest& request) const {
+    KVR_TRY(const auto worker, NumberOf<std::uint64_t>(request, "worker_id"));
+    KVR_TRY(const auto dp_rank, NumberOf<std::uint32_t>(request, "dp_rank"));
+    PublishedRank* found = nullptr;
+    for (PublishedRank* const rank : ranks) {
+      if (worker && Raw(rank->rank().worker) != *worker) continue;
+      if (dp_rank && rank->rank().dp_rank != *dp_rank) continue;
+      if (found != nullptr) {
+        return Fail(ErrorCode::kInvalidArgument,
+                    "several ranks are published here; say which with worker_id and dp_rank");
+      }
+      found = rank;
+    }
+    if (found == nullptr) {
+      return Fail(ErrorCode::kNotFound, "no such rank is published here; /ranks lists them");
+    }
+    return found;
+  }
+
+  Result<std::string> Events(const HttpRequest& request) const {
+    KVR_TRY(PublishedRank* const rank, RankOf(request));
+    KVR_TRY(const auto from, NumberOf<std::uint64_t>(request, "from"));
+    KVR_TRY(const auto to, NumberOf<std::uint64_t>(request, "to"));
+    return EventsBody(rank->Query(from, to), from, to);
+  }
+
+  HttpResponse EventsPage(const HttpRequest& request) const {
+    auto body = Events(request);
+    if (!body) return net::JsonError(body.error());
+    return net::JsonResponse(200, *std::move(body));
+  }
+
+  HttpResponse RanksPage() const {
+    const auto fleet = catalog.snapshot();
+    std::string body;
+    JsonWriter json(body);
+    json.BeginArray();
+    for (const PublishedRank* const rank : ranks)
+      WriteRank(*rank, *fleet, json);
+    json.EndArray();
+    return net::JsonResponse(200, std::move(body));
+  }
+
+  HttpResponse Ready() const {
+    const auto fleet = catalog.snapshot();
+    std::vector<std::string> reasons;
+    for (const auto& worker : fleet->workers) {
+      for (const fleet::RankEntry& entry : worker->ranks) {
+        const auto status = entry.health->status();
+        if (status.state == RankState::kExact || status.state == RankState::kDegraded) continue;
+        reasons.push_back(fmt::format("worker {} rank {} is {} ({})", Raw(entry.rank.worker),
+                                      entry.rank.dp_rank, RankStateName(status.state),
+                                      StateReasonName(status.reason)));
+      }
+    }
+    return ReadyPage(fleet->workers.size(), reasons);
+  }
+
+  // Shared by the handler and the work it leaves to the thread aside.
+  struct SnapshotJob {
+    std::unique_ptr<SnapshotWriter> writer;
+    std::string piece;
+    bool more = true;
+  };
+
+  Task<void> Snapshot(net::HttpServer& server, HttpExchange& exchange) const {
+    const auto rank = RankOf(exchange.request());
+    if (!rank) {
+      HttpResponse refusal = net::JsonError(rank.error());
+      static_cast<void>(co_await exchange.Respond(std::move(refusal)));
+      co_return;
+    }
+    const auto job = std::make_shared<SnapshotJob>();
+    PublishedRank* const published = *rank;
+    std::function<void()> take = [job, published] {
+      job->writer = std::make_unique<SnapshotWriter>(published->TakeSnapshot());
+    };
+    co_await server.Aside(std::move(take));
+    net::HttpHeaders headers;
+    headers.Set("Content-Type", "application/json");
+    if (!co_await exchange.BeginStream(200, headers)) co_return;
+    for (;;) {
+      std::function<void()> next = [job] {
+        job->more = job->writer->Next(kSnapshotPieceBytes, job->piece);
+      };
+      co_await server.Aside(std::move(next));
+      if (!job->more) break;
+      if (!co_await exchange.Write(job->piece)) co_return;
+    }
+    static_cast<void>(co_await exchange.EndStream());
+  }
+
+  const std::vector<PublishedRank*> ranks;
+  const fleet::Catalog& catalog;
+  metrics::Registry& registry;
+  metrics::Registry::Collector collector;  // last: it reads the others
+};
+
+AgentService::AgentService(std::vector<PublishedRank*> ranks, const fleet::Catalog& catalog,
+                           metrics::Registry& registry)
+    : impl_(std::make_unique<Impl>(std::move(ranks), catalog, registry)) {}
+
+AgentService::~AgentService() = default;
+
+void AgentService::Mount(net::HttpServer& server) {
+  const Impl* const impl = impl_.get();
+  server.RoutePage("/events",
+                   [impl](const HttpRequest& request) { return impl->EventsPage(request); });
+  server.Route("GET", "/snapshot", [impl, &server](HttpExchange& exchange) {
+    return impl->Snapshot(server, exchange);
+  });
+  server.RoutePage("/workers/{id}/rejected", [impl](const HttpRequest& request) {
+    return RejectedPage(impl->catalog, request);
+  });
+  server.RoutePage("/ranks", [impl](const HttpRequest&) { return impl->RanksPage(); });
+  server.RoutePage("/ready", [impl](const HttpRequest&) { return impl->Ready(); });
+  server.RoutePage("/metrics", [impl](const HttpRequest&) { return MetricsPage(impl->registry); });
+  server.Route("GET", "/health", [](HttpExchange& exchange) -> Task<void> {
+    HttpResponse response = net::JsonResponse(200, R"({"status":"ok"})");
+    static_cast<void>(co_await exchange.Respond(std::move(response)));
+  });
+}
+
+Task<void> AgentService::Tick(Nanos interval) {
+  for (;;) {
+    const bool slept = co_await net::Sleep(interval);
+    if (!slept) co_return;
+    for (PublishedRank* const rank : impl_->ranks)
+      rank->OnTick();
+  }
+}
+
+}  // namespace kvr::service

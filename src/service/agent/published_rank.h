@@ -1,0 +1,65 @@
+// One rank's publisher with its sockets, for several threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "net/event_publisher.h"
+#include "publish/rank_publisher.h"
+
+namespace kvr::service {
+
+// Thread-safe. Events come from one thread; whoever asks for events or a snapshot waits for that
+// one and it for them: a snapshot that has to be built holds it up for the time of O(blocks).
+class PublishedRank final : private publish::Outlet {
+ public:
+  struct Options {
+    publish::RankPublisher::Options publisher;
+    net::EventPublisher::Options socket;
+  };
+
+  struct Stats {
+    publish::RankPublisher::Stats publisher;
+    publish::Coalescer::Stats coalescer;
+    publish::BlockBook::Stats book;
+  };
+
+  // Binds. kIo and kInvalidArgument as EventPublisher::Create. `clock` must outlive the object.
+  static Result<std::unique_ptr<PublishedRank>> Open(const Options& options, const Clock& clock);
+
+  [[nodiscard]] Rank rank() const { return rank_; }
+  [[nodiscard]] std::uint64_t publisher_id() const { return publisher_id_; }
+  [[nodiscard]] const std::string& endpoint() const { return socket_->endpoint(); }
+  // Empty without replay.
+  [[nodiscard]] const std::string& replay_endpoint() const { return socket_->replay_endpoint(); }
+
+  void Apply(std::size_t source, const PlacementEvent& event) KVR_EXCLUDES(mutex_);
+  void EndList() KVR_EXCLUDES(mutex_);
+  void OnTick() KVR_EXCLUDES(mutex_);
+  // Sends what is pending and waits until the transport has it.
+  void Flush() KVR_EXCLUDES(mutex_);
+
+  publish::RankPublisher::EventsAnswer Query(std::optional<std::uint64_t> start,
+                                             std::optional<std::uint64_t> end) KVR_EXCLUDES(mutex_);
+  publish::RankPublisher::SnapshotAnswer TakeSnapshot() KVR_EXCLUDES(mutex_);
+  [[nodiscard]] Stats stats() const KVR_EXCLUDES(mutex_);
+
+ private:
+  PublishedRank(const Options& options, const Clock& clock,
+                std::unique_ptr<net::EventPublisher> socket);
+  bool Send(std::uint64_t sequence, std::span<const std::byte> envelope) override;
+
+  const Rank rank_;
+  const std::uint64_t publisher_id_;
+  const std::unique_ptr<net::EventPublisher> socket_;
+  mutable Mutex mutex_;
+  publish::RankPublisher publisher_ KVR_GUARDED_BY(mutex_);
+};
+
+}  // namespace kvr::service

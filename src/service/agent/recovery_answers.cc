@@ -1,0 +1,153 @@
+#include "service/agent/recovery_answers.h"
+
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+#include "base/json_writer.h"
+#include "wire/event_decoder.h"
+#include "wire/msgpack_reader.h"
+#include "wire/residency.h"
+#include "wire/router_event_json.h"
+
+namespace kvr::service {
+namespace {
+
+using publish::RangeAnswer;
+
+// Writes the first of `events`, which were encoded here, and returns how many bytes it has.
+std::size_t WriteEncoded(std::string_view events, wire::RouterBatch& batch, JsonWriter& json) {
+  const auto bytes = std::as_bytes(std::span(events));
+  wire::MsgpackReader reader(bytes);
+  KVR_CHECK(reader.SkipAnyDepth());
+  const std::size_t size = reader.offset();
+  wire::DecodeLimits none;
+  none.payload_bytes_max = size;
+  none.blocks_max = size;
+  KVR_CHECK(wire::DecodeRouterEvents(bytes.first(size), none, batch).has_value());
+  KVR_CHECK(batch.events.size() == 1);
+  wire::WriteRouterEvent(batch, batch.events.front(), json);
+  return size;
+}
+
+void WriteOptional(std::string_view name, std::optional<std::uint64_t> value, JsonWriter& json) {
+  json.Key(name);
+  if (value) {
+    json.Value(*value);
+  } else {
+    json.Null();
+  }
+}
+
+void WriteEvents(const publish::RankPublisher::EventsAnswer& answer, JsonWriter& json) {
+  wire::RouterBatch batch;
+  json.BeginObject();
+  json.Key("events");
+  json.BeginArray();
+  for (std::string_view left = answer.events; !left.empty();)
+    left.remove_prefix(WriteEncoded(left, batch, json));
+  json.EndArray();
+  json.Field("last_event_id", answer.range.last);
+  json.EndObject();
+}
+
+}  // namespace
+
+std::string EventsBody(const publish::RankPublisher::EventsAnswer& answer,
+                       std::optional<std::uint64_t> start, std::optional<std::uint64_t> end) {
+  std::string body;
+  JsonWriter json(body);
+  json.BeginObject();
+  switch (answer.range.answer) {
+    case RangeAnswer::kEvents:
+      json.Key("Events");
+      WriteEvents(answer, json);
+      break;
+    case RangeAnswer::kSnapshot:
+      json.Key("Snapshot");
+      json.BeginObject();
+      json.Field("last_event_id", answer.range.last);
+      json.EndObject();
+      break;
+    case RangeAnswer::kTooNew:
+      json.Key("TooNew");
+      json.BeginObject();
+      WriteOptional("requested_start", start, json);
+      WriteOptional("requested_end", end, json);
+      json.Field("newest_available", answer.range.last);
+      json.EndObject();
+      break;
+    case RangeAnswer::kInvalidRange:
+      json.Key("InvalidRange");
+      json.BeginObject();
+      WriteOptional("start_id", start, json);
+      WriteOptional("end_id", end, json);
+      json.EndObject();
+      break;
+  }
+  json.EndObject();
+  return body;
+}
+
+SnapshotWriter::SnapshotWriter(publish::RankPublisher::SnapshotAnswer answer)
+    : answer_(std::move(answer)) {}
+
+bool SnapshotWriter::Next(std::size_t bytes, std::string& piece) {
+  piece.clear();
+  if (ended_) return false;
+  if (!std::exchange(begun_, true)) WriteHead(piece);
+  do {
+    if (next_run_ < answer_.base->runs.size()) {
+      WriteRun(piece);
+    } else if (tail_at_ < answer_.tail.size()) {
+      WriteTail(piece);
+    } else {
+      piece += "]}}";
+      ended_ = true;
+    }
+  } while (!ended_ && piece.size() < bytes);
+  return true;
+}
+
+void SnapshotWriter::WriteHead(std::string& out) const {
+  JsonWriter json(out);
+  json.BeginObject();
+  json.Key("TreeDump");
+  json.BeginObject();
+  json.Key("reset_scope");
+  wire::WriteResetScope(wire::ResetScope::kAll, json);
+  json.Field("last_event_id", answer_.last);
+  json.Field("complete", answer_.base->complete);
+  json.Key("events");
+  json.BeginArray();  // the rest is closed by hand
+}
+
+void SnapshotWriter::WriteRun(std::string& out) {
+  const publish::Snapshot& snapshot = *answer_.base;
+  const publish::Snapshot::Run& run = snapshot.runs[next_run_];
+  batch_.Clear();
+  wire::RouterEvent& event = batch_.events.emplace_back();
+  event.type = wire::EventType::kStored;
+  event.worker_id = Raw(snapshot.rank.worker);
+  event.dp_rank = snapshot.rank.dp_rank;
+  event.event_id = next_run_;
+  event.tier = run.tier;
+  event.domain = wire::ResidencyDomain::kWorker;
+  event.eligible = run.eligible;
+  event.parent = run.parent;
+  for (const PlacedBlock& block : snapshot.BlocksOf(run))
+    batch_.blocks.push_back({block.engine, block.local, {}, false});
+  event.blocks = {0, static_cast<std::uint32_t>(run.count)};
+  if (next_run_++ > 0) out += ',';
+  JsonWriter json(out);
+  wire::WriteRouterEvent(batch_, event, json);
+}
+
+void SnapshotWriter::WriteTail(std::string& out) {
+  if (next_run_ + tail_at_ > 0) out += ',';
+  JsonWriter json(out);
+  tail_at_ += WriteEncoded(std::string_view(answer_.tail).substr(tail_at_), batch_, json);
+}
+
+}  // namespace kvr::service

@@ -1,0 +1,111 @@
+// The shapes of recovery answers, the rows L1 to L15 as a client sees them.
+#include "service/agent/recovery_answers.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace kvr::service {
+namespace {
+
+using publish::Mutation;
+using publish::RankPublisher;
+
+struct Nowhere final : publish::Outlet {
+  bool Send(std::uint64_t, std::span<const std::byte>) override { return true; }
+};
+
+struct Bench {
+  Bench() : publisher(Options(), clock, outlet) {}
+
+  static RankPublisher::Options Options() {
+    RankPublisher::Options options;
+    options.rank = {WorkerId{7}, 3};
+    return options;
+  }
+
+  void Store(std::optional<std::uint64_t> parent, std::uint64_t name, bool eligible = false) {
+    const PlacedBlock block{EngineHash{name}, BlockHash{name + 10}};
+    Mutation store;
+    if (parent) store.event.parent = EngineHash{*parent};
+    store.event.blocks = std::span(&block, 1);
+    store.event.eligible = eligible;
+    publisher.Apply(0, store);
+    publisher.EndList();
+  }
+  std::string Events(std::optional<std::uint64_t> from, std::optional<std::uint64_t> to = {}) {
+    return EventsBody(publisher.Query(from, to), from, to);
+  }
+  std::string Snapshot(std::size_t bytes) {
+    SnapshotWriter writer(publisher.TakeSnapshot());
+    std::string all;
+    std::string piece;
+    while (writer.Next(bytes, piece)) {
+      EXPECT_FALSE(piece.empty());
+      largest = std::max(largest, piece.size());
+      all += piece;
+    }
+    EXPECT_FALSE(writer.Next(bytes, piece));
+    return all;
+  }
+
+  ManualClock clock;
+  Nowhere outlet;
+  RankPublisher publisher;
+  std::size_t largest = 0;
+};
+
+constexpr std::string_view kSecond =
+    R"({"worker_id":7,"storage_tier":"device","residency_domain":"worker","event":{"event_id":2,)"
+    R"("data":{"stored":{"parent_hash":1,"start_position":null,"blocks":[)"
+    R"({"block_hash":2,"tokens_hash":12,"mm_extra_info":null}]}},"dp_rank":3},"sce":true})";
+
+TEST(RecoveryAnswers, L1ToL7Bodies) {
+  Bench b;
+  EXPECT_EQ(b.Events({}), R"({"Snapshot":{"last_event_id":0}})") << "L6";
+  EXPECT_EQ(b.Events(3), R"({"Snapshot":{"last_event_id":0}})") << "L7";
+  b.Store({}, 1);
+  b.Store(1, 2, true);
+  EXPECT_EQ(b.Events(2),
+            R"({"Events":{"events":[)" + std::string(kSecond) + R"(],"last_event_id":2}})")
+      << "L2, L15";
+  EXPECT_EQ(b.Events(0), R"({"Snapshot":{"last_event_id":2}})") << "L3";
+  EXPECT_EQ(b.Events(3),
+            R"({"TooNew":{"requested_start":3,"requested_end":null,"newest_available":2}})")
+      << "L4";
+  EXPECT_EQ(b.Events(3, 9),
+            R"({"TooNew":{"requested_start":3,"requested_end":9,"newest_available":2}})");
+  EXPECT_EQ(b.Events(8, 3), R"({"InvalidRange":{"start_id":8,"end_id":3}})") << "L5";
+}
+
+TEST(RecoveryAnswers, SnapshotsOfNothingAndWithATail) {
+  Bench b;
+  EXPECT_EQ(b.Snapshot(1),
+            R"({"TreeDump":{"reset_scope":"all","last_event_id":0,"complete":true,"events":[]}})");
+  b.Store(1, 2);
+  b.Store(1, 2, true);
+  const std::string of_tail = b.Snapshot(1 << 20);
+  EXPECT_NE(of_tail.find(std::string(kSecond) + "]}}"), std::string::npos) << of_tail;
+  EXPECT_NE(of_tail.find(R"("last_event_id":2,)"), std::string::npos);
+}
+
+TEST(RecoveryAnswers, SnapshotsComeInBoundedPieces) {
+  Bench b;
+  constexpr std::size_t kBlocks = 2'000;
+  for (std::uint64_t n = 0; n < kBlocks; ++n)
+    b.Store({}, 1'000 + n);
+  const std::string whole = b.Snapshot(1 << 30);
+  b.largest = 0;
+  EXPECT_EQ(b.Snapshot(4'096), whole);
+  EXPECT_LT(b.largest, 4'096u + 512);
+  std::size_t count = 0;
+  for (std::size_t at = whole.find("\"block_hash\""); at != std::string::npos;
+       at = whole.find("\"block_hash\"", at + 1))
+    ++count;
+  EXPECT_EQ(count, kBlocks);
+}
+
+}  // namespace
+}  // namespace kvr::service

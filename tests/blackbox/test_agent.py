@@ -1,0 +1,387 @@
+"""`kvroute agent` between an engine and routers: the picture through it is the picture without it,
+and who missed events gets them, or everything, from it."""
+
+import signal
+import struct
+import time
+import unittest
+
+import msgpack
+import zmq
+
+from kvr_testlib import (A, B, C, CLEARED, DEADLINE, Client, FakeEngine, Indexer, Metrics, Mock,
+                         Process, main, removed, run_to_end, settle, stored)
+from test_engine_faults import FAST, FaultTest
+
+
+def source(worker, events, replay=None, ranks=1, block_size=4):
+    """What --worker is given."""
+    engine = {"id": worker, "url": "http://127.0.0.1:9", "model": "m", "block-size": block_size,
+              "dp-size": ranks, "events": "+".join(events)}
+    if replay:
+        engine["replay"] = "+".join(replay)
+    return ",".join(f"{key}={value}" for key, value in engine.items())
+
+
+class Agent(Process):
+    """An agent beside one engine, on free ports."""
+
+    def __init__(self, worker, events, *words, replay=None, ranks=1):
+        super().__init__(["agent", "--port", 0, "--worker",
+                          source(worker, events, replay, ranks), *words],
+                         listeners=1 + 2 * ranks)
+        self.client = Client(self.addresses["agent"])
+
+    def endpoints(self, rank=0):
+        suffix = f"-{rank}" if rank else ""
+        return tuple(f"tcp://{self.addresses[kind + suffix]}" for kind in ("events", "replay"))
+
+    def get(self, path):
+        answer = self.client.get(path)
+        assert answer.status == 200, answer
+        return answer.json
+
+    def ranks(self):
+        return {rank["dp_rank"]: rank for rank in self.get("/ranks")}
+
+    def total(self, name, **labels):
+        return Metrics(self.client.get("/metrics").body.decode()).total(name, **labels)
+
+
+class Held:
+    """What somebody knows who applies RouterEvents as they come: {(tier, block)}."""
+
+    def __init__(self, events=()):
+        self.blocks = set()
+        for event in events:
+            self.apply(event)
+
+    def apply(self, event):
+        data, tier = event["event"]["data"], event["storage_tier"]
+        if data == "cleared":
+            self.blocks.clear()
+            return
+        for block in data.get("stored", {}).get("blocks", ()):
+            self.blocks.add((tier, block["block_hash"]))
+        for name in data.get("removed", {}).get("block_hashes", ()):
+            self.blocks.discard((tier, name))
+
+
+class ThroughTheAgent(FaultTest):
+    """Mock engines that one indexer follows and another one through an agent."""
+
+    def setUp(self):
+        super().setUp()
+        self.behind = Indexer(*self.words)
+        self.addCleanup(self.behind.close)
+
+    def agent(self, mock, *words):
+        agent = Agent(mock.worker, [rank["events"] for rank in mock.ranks], *self.words, *words,
+                      replay=[rank["replay"] for rank in mock.ranks], ranks=len(mock.ranks))
+        self.addCleanup(agent.close)
+        return agent
+
+    def follow(self, indexer, agent, worker, ranks=1):
+        for rank in range(ranks):
+            events, replay = agent.endpoints(rank)
+            answer = indexer.register(worker, events, rank, replay=replay)
+            self.assertEqual(answer.status, 201, answer)
+
+    def same(self, mock, agent, behind=None):
+        """Both indexers know what the engine holds, block for block."""
+        behind = behind or self.behind
+        self.agree(mock)
+        for rank in range(len(mock.ranks)):
+            direct = self.indexer.dumped(mock.worker, rank)
+            settle(lambda r=rank: behind.dumped(mock.worker, r), direct)
+            self.assertEqual(behind.listener(mock.worker, rank)["state"], "exact")
+            self.assertEqual([source["state"] for source in agent.ranks()[rank]["sources"]],
+                             ["exact"])
+
+    def test_the_dump_is_the_one_without_it(self):
+        for words in ((), ("--publish-coalesce-ms", 10)):
+            with self.subTest(words=words):
+                mock = self.start(1 + len(words), ranks=2)
+                agent = self.agent(mock, *words)
+                self.follow(self.behind, agent, mock.worker, ranks=2)
+                for rank in (0, 1):
+                    self.load(mock, rank=rank)
+                self.same(mock, agent)
+
+    def test_a_router_that_comes_late_learns_all(self):
+        mock = self.start(1)
+        agent = self.agent(mock)
+        self.load(mock)
+        self.agree(mock)
+        self.follow(self.behind, agent, 1)
+        self.same(mock, agent)
+
+    def test_what_the_engine_loses_the_agent_fetches(self):
+        mock = self.start(1)
+        agent = self.agent(mock)
+        self.follow(self.behind, agent, 1)
+        self.load(mock)
+        self.lose(mock, 3, keep_for_replay=True)
+        self.same(mock, agent)
+
+    def test_an_engine_that_is_killed_and_started_again(self):
+        mock = self.start(1)
+        agent = self.agent(mock)
+        self.follow(self.behind, agent, 1)
+        self.load(mock)
+        self.same(mock, agent)
+        mock.child.send_signal(signal.SIGKILL)
+        mock.child.wait()
+        again = mock.again()
+        self.addCleanup(again.close)
+        self.adopt(again, 1)
+        self.wait_connected(again)
+        self.load(again)
+        self.same(again, agent)
+
+    def test_an_agent_that_is_killed_and_started_again(self):
+        mock = self.start(1)
+        agent = self.agent(mock)
+        events, replay = agent.endpoints()
+        self.follow(self.behind, agent, 1)
+        self.load(mock)
+        self.same(mock, agent)
+        agent.child.send_signal(signal.SIGKILL)
+        agent.child.wait()
+        self.load(mock)
+        again = self.agent(mock, "--publish", events, "--publish-replay", replay)
+        self.load(mock)
+        self.same(mock, again)
+
+    def test_a_snapshot_and_what_follows_are_the_engines_pool(self):
+        mock = self.start(1)
+        agent = self.agent(mock, "--publish-ring-events-max", 1000)
+        self.load(mock)
+        self.agree(mock)
+        dump = settle(lambda: agent.get("/snapshot")["TreeDump"],
+                      lambda dump: Held(dump["events"]).blocks == mock.blocks())
+        self.assertEqual((dump["reset_scope"], dump["complete"]), ("all", True))
+        held = Held(dump["events"])
+        self.load(mock, 5)
+        self.agree(mock)
+        def caught_up():
+            missed = agent.get(f"/events?from={dump['last_event_id'] + 1}")
+            later = Held()
+            later.blocks = set(held.blocks)
+            for event in missed.get("Events", {}).get("events", ()):
+                later.apply(event)
+            return later.blocks
+        settle(caught_up, mock.blocks())
+
+    def test_an_engine_that_is_asked_has_one_reader_and_many_followers(self):
+        mock = Mock(*FAST, "--dialect", "trtllm-json")
+        self.addCleanup(mock.close)
+        self.adopt(mock, 1)
+        agent = Agent(1, [mock.ranks[0]["events"]])
+        self.addCleanup(agent.close)
+        for indexer in (self.indexer, self.behind):
+            self.follow(indexer, agent, 1)
+        self.load(mock)
+        for indexer in (self.indexer, self.behind):
+            settle(lambda i=indexer: {(block[2], block[4]) for block in i.dumped(1, 0)},
+                   mock.blocks())
+        self.assertGreater(len(mock.blocks()), 0)
+
+
+class Published(unittest.TestCase):
+    """What a follower sees, byte for byte."""
+
+    def start(self, *words, **more):
+        self.engine = FakeEngine(replay=True)
+        self.addCleanup(self.engine.close)
+        self.agent = Agent(7, [self.engine.endpoint], *words, replay=[self.engine.replay], **more)
+        self.addCleanup(self.agent.close)
+        self.context = zmq.Context()
+        self.addCleanup(self.context.term)
+        self.follower = self.context.socket(zmq.SUB)
+        self.addCleanup(lambda: self.follower.close(0))
+        self.follower.setsockopt(zmq.SUBSCRIBE, b"")
+        self.follower.connect(self.agent.endpoints()[0])
+        self.engine.wait_subscriber()
+        self.sequence = None
+        # Clears, until one arrives: then the follower is known to the agent.
+        end = time.monotonic() + DEADLINE
+        while not self.follower.poll(100):
+            self.engine.send(CLEARED)
+            self.assertLess(time.monotonic(), end)
+        settle(lambda: self.agent.total("kvr_publish_events_received_total"),
+               lambda received: received >= self.engine.next_seq)
+        self.sent = self.agent.ranks()[0]["last_event_id"]
+        while self.next()[-1]["event"]["event_id"] < self.sent:
+            pass
+
+    def next(self):
+        """The events of the next message, whose frames and numbers are checked."""
+        self.assertTrue(self.follower.poll(DEADLINE * 1000))
+        topic, publisher, sequence, frame = self.follower.recv_multipart()
+        publisher, sequence = (int.from_bytes(number, "big") for number in (publisher, sequence))
+        version, length = struct.unpack(">BI", frame[:5])
+        self.assertEqual((topic, version, length), (b"kv-events", 1, len(frame) - 5))
+        envelope = msgpack.unpackb(frame[5:])
+        self.assertEqual(list(envelope),
+                         ["publisher_id", "sequence", "published_at", "topic", "payload"])
+        self.assertEqual((envelope["publisher_id"], envelope["sequence"], envelope["topic"]),
+                         (publisher, sequence, "kv-events"))
+        self.assertEqual(publisher, self.agent.ranks()[0]["publisher_id"])
+        if self.sequence is not None:
+            self.assertEqual(sequence, self.sequence + 1)
+        self.sequence = sequence
+        return msgpack.unpackb(envelope["payload"])
+
+    def test_events_are_merged_numbered_and_whole(self):
+        self.start()
+        self.engine.send(stored([11], None, A), stored([12], 11, B), removed([11]), removed([12]),
+                         stored([13], 12, C, medium="CPU"))
+        chain, gone, host = self.next()
+        self.assertEqual(list(chain), ["worker_id", "storage_tier", "residency_domain", "event",
+                                       "sce"])
+        self.assertEqual((chain["worker_id"], chain["storage_tier"], chain["residency_domain"],
+                          chain["sce"]), (7, "device", "worker", True))
+        self.assertEqual(chain["event"]["event_id"], self.sent + 1)
+        data = chain["event"]["data"]["stored"]
+        self.assertEqual([block["block_hash"] for block in data["blocks"]], [11, 12])
+        self.assertEqual(data["blocks"][0]["tokens_hash"], 14643705804678351452)
+        self.assertEqual((data["parent_hash"], data["start_position"]), (None, None))
+        self.assertEqual(gone["event"]["data"], {"removed": {"block_hashes": [11, 12]}})
+        self.assertEqual(host["storage_tier"], "host_pinned")
+        self.assertEqual(host["event"]["data"]["stored"]["parent_hash"], 12)
+        self.engine.send(CLEARED)
+        self.assertEqual(self.next()[0]["event"]["data"], "cleared")
+
+    def test_copies_are_counted_before_they_are_told(self):
+        """Rows D1 and D11: overlapping stores, each hash gone with its last copy."""
+        self.start()
+        self.engine.send(stored([11, 12], None, A + B, medium="CPU"))
+        self.engine.send(stored([12, 13], 11, B + C, medium="CPU"))
+        self.engine.send(removed([12], medium="CPU"))
+        self.engine.send(removed([12, 13], medium="CPU"))
+        self.assertEqual(len(self.next()), 1)
+        self.assertEqual(len(self.next()), 1)
+        self.assertEqual([event["event"]["data"] for event in self.next()],
+                         [{"removed": {"block_hashes": [12, 13]}}])
+
+    def test_a_store_by_name_is_told_with_its_content(self):
+        self.start()
+        self.engine.send(stored([11, 12], None, A + B))
+        self.engine.send({**stored([11, 12, 99], medium="CPU"), "block_size": 0})
+        device, = self.next()
+        host, = self.next()
+        self.assertEqual(host["storage_tier"], "host_pinned")
+        self.assertEqual(host["event"]["data"], device["event"]["data"])
+        self.assertEqual(self.agent.total("kvr_publish_unknown_content_total"), 1)
+
+    def test_two_sources_are_one(self):
+        """Rows K1 to K3, K10, K11: a block manager beside the engine, with names of its own."""
+        manager = FakeEngine(replay=True)
+        self.addCleanup(manager.close)
+        self.start("--worker", source(70, [manager.endpoint], [manager.replay]))
+        manager.wait_subscriber()
+        self.engine.send(stored([11, 12], None, A + B))
+        told, = self.next()
+        names = [block["block_hash"] for block in told["event"]["data"]["stored"]["blocks"]]
+        self.assertEqual(names, [14643705804678351452, 4945711292740353085])
+        manager.send(stored([901, 902], None, A + B), stored([903], 902, C))
+        more, = self.next()
+        data = more["event"]["data"]["stored"]
+        self.assertEqual((data["parent_hash"], [block["block_hash"] for block in data["blocks"]]),
+                         (names[1], [12583592247330656132]))
+        self.assertEqual((more["worker_id"], more["event"]["event_id"]), (7, self.sent + 2))
+        self.engine.send(removed([12, 11]))
+        manager.send(removed([902]))
+        gone, = self.next()
+        self.assertEqual(gone["event"]["data"], {"removed": {"block_hashes": [names[1]]}})
+        # A clear takes what its source alone held.
+        self.engine.send(stored([11], None, A), stored([21], None, C))
+        settle(lambda: self.agent.ranks()[0]["blocks"], 3)
+        self.next()
+        self.engine.send(CLEARED)
+        gone, = self.next()
+        self.assertEqual(len(gone["event"]["data"]["removed"]["block_hashes"]), 1)
+        manager.send(CLEARED)
+        self.assertEqual(self.next()[0]["event"]["data"], "cleared")
+        self.assertEqual(self.agent.total("kvr_publish_blocks_shared_total"), 3)
+
+    def test_lists_are_merged_in_time(self):
+        self.start("--publish-coalesce-ms", 15000)
+        self.engine.send(stored([11], None, A))
+        self.engine.send(stored([12], 11, B))
+        settle(lambda: self.agent.total("kvr_publish_events_received_total"), self.sent + 2)
+        # Whoever asks is told of what is known.
+        answer = self.agent.get(f"/events?from={self.sent + 1}")["Events"]
+        self.assertEqual(answer["last_event_id"], self.sent + 1)
+        blocks = answer["events"][0]["event"]["data"]["stored"]["blocks"]
+        self.assertEqual([block["block_hash"] for block in blocks], [11, 12])
+        self.assertEqual([event["event"]["event_id"] for event in self.next()], [self.sent + 1])
+
+    def test_ranges(self):
+        """Rows L1 to L5, L8."""
+        self.start("--publish-ring-events-max", 4)
+        for name in range(11, 17):
+            self.engine.send(stored([name], None, A))
+        last = self.sent + 6
+        settle(lambda: self.agent.ranks()[0]["last_event_id"], last)
+        ids = lambda answer: [event["event"]["event_id"] for event in answer["Events"]["events"]]
+        self.assertEqual(ids(self.agent.get(f"/events?from={last - 3}&to={last - 2}")),
+                         [last - 3, last - 2, last - 1, last])
+        self.assertEqual(self.agent.get(f"/events?from={last - 4}"),
+                         {"Snapshot": {"last_event_id": last}})
+        self.assertEqual(self.agent.get("/events"), {"Snapshot": {"last_event_id": last}})
+        self.assertEqual(self.agent.get(f"/events?from={last + 1}"),
+                         {"TooNew": {"requested_start": last + 1, "requested_end": None,
+                                     "newest_available": last}})
+        self.assertEqual(self.agent.get("/events?from=8&to=3"),
+                         {"InvalidRange": {"start_id": 8, "end_id": 3}})
+        self.assertEqual(self.agent.client.get("/events?from=x").status, 400)
+        for path in ("/events?dp_rank=1", "/snapshot?dp_rank=1", "/snapshot?worker_id=1"):
+            self.assertEqual(self.agent.client.get(path).status, 404, path)
+
+    def test_replay_has_the_envelopes(self):
+        self.start()
+        self.engine.send(stored([11], None, A))
+        self.next()
+        dealer = self.context.socket(zmq.DEALER)
+        self.addCleanup(lambda: dealer.close(0))
+        dealer.connect(self.agent.endpoints()[1])
+        dealer.send_multipart([b"", self.sequence.to_bytes(8, "big")])
+        self.assertTrue(dealer.poll(DEADLINE * 1000))
+        delimiter, topic, sequence, payload = dealer.recv_multipart()
+        self.assertEqual((delimiter, topic, int.from_bytes(sequence, "big")),
+                         (b"", b"kv-events", self.sequence))
+        self.assertEqual(msgpack.unpackb(payload)["sequence"], self.sequence)
+        self.assertTrue(dealer.poll(DEADLINE * 1000))
+        self.assertEqual(dealer.recv_multipart()[-2:], [b"\xff" * 8, b""])
+
+    def test_pages_and_the_end(self):
+        self.start()
+        self.assertEqual(self.agent.client.get("/health").status, 200)
+        settle(lambda: self.agent.client.get("/ready").status, 200)
+        self.assertEqual(self.agent.total("kvr_publish_messages_dropped_total"), 0)
+        self.assertEqual(self.agent.total("kvr_publish_events_total"), self.sent)
+        self.engine.send({"type": "BlockMoved"})
+        rejected = settle(lambda: self.agent.get("/workers/7/rejected")["ranks"][0],
+                          lambda rank: rank["total"] == 1)
+        self.assertEqual(rejected["by_reason"], {"unknown_event": 1})
+        self.assertEqual(self.agent.client.get("/workers/8/rejected").status, 404)
+        self.assertEqual(self.agent.stop(), 0)
+
+
+class Usage(unittest.TestCase):
+    def test_what_is_wrong_is_said(self):
+        worker = "id=1,url=http://h:1,model=m,block-size=4,events=tcp://h:1"
+        for words, want in (
+                (["agent"], "kvroute agent: no engine to follow"),
+                (["agent", "--worker", worker, "--worker", worker], "this id is given twice"),
+                (["agent", "--worker", worker, "--publish", "udp://h:1"], "udp"),
+        ):
+            code, log = run_to_end(words)
+            self.assertEqual(code, 2, log)
+            self.assertIn(want, log)
+
+
+if __name__ == "__main__":
+    main()
