@@ -83,20 +83,20 @@ void Run(benchmark::State& state, bool singles) {
   };
   for (std::size_t i = 0; i < lists.size(); ++i)
     turn();
+  outlet.bytes = 0;
   const std::uint64_t allocations = test::AllocationsOfThisThread();
   std::size_t turns = 0;
   for (auto _ : state) {
     turn();
     ++turns;
   }
+  const std::uint64_t allocated = test::AllocationsOfThisThread() - allocations;
   const auto per_second = [](double n) {
     return benchmark::Counter(n, benchmark::Counter::kIsRate);
   };
   state.counters["blocks/s"] = per_second(static_cast<double>(2 * blocks * turns));
   state.counters["bytes/s"] = per_second(static_cast<double>(outlet.bytes));
-  state.counters["allocs/list"] =
-      static_cast<double>(test::AllocationsOfThisThread() - allocations) /
-      static_cast<double>(turns);
+  state.counters["allocs/list"] = static_cast<double>(allocated) / static_cast<double>(turns);
 }
 
 void Publish(benchmark::State& state) {
@@ -110,3 +110,5 @@ BENCHMARK(PublishSingles)->Arg(16)->Arg(256);
 
 }  // namespace
 }  // namespace kvr::publish
+
+BENCHMARK_MAIN();

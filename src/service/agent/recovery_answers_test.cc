@@ -1,9 +1,11 @@
 // The shapes of recovery answers, the rows L1 to L15 as a client sees them.
 #include "service/agent/recovery_answers.h"
 
-#include <memory>
+#include <algorithm>
+#include <optional>
+#include <span>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
