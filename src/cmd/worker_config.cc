@@ -170,7 +170,7 @@ const std::string_view kWorkersExample =
     media: lenient                   # take the tier names of more producers, default strict
     adapters: [sql, poems]           # LoRA adapters, default none
     max_num_batched_tokens: 8192     # tokens of one pass; default not known
-    total_kv_blocks: 4000            # of one rank; default not known
+    total_kv_blocks: 4000            # of one rank, see routing.approximate_by_capacity
     eagle: false                     # speculative decoding with EAGLE, default false
   - {id: 2, url: "http://10.0.0.2:8000", model: llama, block_size: 16}
 )";
