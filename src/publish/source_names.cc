@@ -63,6 +63,9 @@ void SourceNames::PassStore(const Mutation& store, MutationSink& out) {
   unplaced_ += rest.size();
   renamed.event.parent = above;
   renamed.event.blocks = rest;
+  if (renamed.start_position) {
+    *renamed.start_position += static_cast<std::uint32_t>(blocks_.size());
+  }
   out.Take(renamed);
 }
 

@@ -69,8 +69,8 @@ TEST(SourceNames, WhatHasNoPlaceKeepsItsName) {
 
 TEST(SourceNames, BeyondTheLimitNamesAreKeptAndRemovable) {
   Source source(2);
-  EXPECT_EQ(source.Pass(source.script.Store({}, 11, Contents{5, 6, 7, 8})),
-            fmt::format("+5=5,{}=6; +{}<13=7,14=8", Name({5, 6}), Name({5, 6})));
+  EXPECT_EQ(source.Pass(At(3, source.script.Store({}, 11, Contents{5, 6, 7, 8}))),
+            fmt::format("+5=5,{}=6@3; +{}<13=7,14=8@5", Name({5, 6}), Name({5, 6})));
   EXPECT_EQ(source.Pass(source.script.Remove({13, 14, 12})),
             fmt::format("-13,14,{}", Name({5, 6})));
   EXPECT_EQ(source.Pass(source.script.Store(14, 15, Contents{9})), "+14<15=9");
