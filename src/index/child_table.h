@@ -10,6 +10,7 @@
 
 #include "index/hash_mix.h"
 #include "index/heap_bytes.h"
+#include "index/prefetch.h"
 #include "model/ids.h"
 
 namespace kvr::index {
@@ -61,6 +62,19 @@ class ChildTable {
       if (TagOf(entry) == tag && entry != kErased && take(static_cast<std::uint32_t>(entry)))
         return;
     }
+  }
+
+  void Prefetch(std::uint64_t hash) const {
+    const Table* const table = current_[SegmentOf(hash)].load(std::memory_order_seq_cst);
+    if (table != nullptr) index::Prefetch(&(*table)[HomeOf(TagOf(hash)) & table->mask]);
+  }
+  // What Probe hands over first, likely; 0: do not know.
+  [[nodiscard]] std::uint32_t Hint(std::uint64_t hash) const {
+    const Table* const table = current_[SegmentOf(hash)].load(std::memory_order_seq_cst);
+    if (table == nullptr) return 0;
+    const std::uint64_t entry =
+        (*table)[HomeOf(TagOf(hash)) & table->mask].load(std::memory_order_acquire);
+    return TagOf(entry) == TagOf(hash) && entry != kErased ? static_cast<std::uint32_t>(entry) : 0;
   }
 
   // Both return the table that was replaced, if any.

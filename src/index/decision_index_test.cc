@@ -234,7 +234,8 @@ TEST(DecisionIndexModel, HoldsWhatIsNotDue) {
     std::uint32_t depth = 0;
     while (depth < path.blocks.size() && due[Raw(path.blocks[depth])] > now)
       ++depth;
-    ASSERT_EQ(scores.scored().empty() ? 0u : scores.at(scores.scored()[0]).depth(), depth) << i;
+    ASSERT_EQ(scores.scored().empty() ? 0u : scores.at(scores.scored().front()).depth(), depth)
+        << i;
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "index/hash_mix.h"
 #include "index/heap_bytes.h"
+#include "index/prefetch.h"
 #include "model/ids.h"
 
 namespace kvr::index {
@@ -77,7 +78,7 @@ class EngineTable {
   void Prefetch(EngineHash name) const {
     const std::uint64_t hash = Hash(name);
     const Segment& segment = segments_[hash >> (64 - kSegmentBits)];
-    if (segment.size > 0) __builtin_prefetch(&segment.entries[Home(segment, hash)], 1);
+    if (segment.size > 0) index::Prefetch(&segment.entries[Home(segment, hash)]);
   }
 
   [[nodiscard]] std::size_t size() const { return size_; }

@@ -2,6 +2,7 @@
 // call alone; hashes are ready.
 #include <atomic>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -146,7 +147,49 @@ void BM_Match(benchmark::State& state) {
   state.counters["depths"] = static_cast<double>(depths);
 }
 
-// The same while another thread repeats all updates. Argument: scale.
+// The same, so many at once. Arguments: scale, queries at once; time and items are of a query.
+template <typename Index>
+void BM_MatchMany(benchmark::State& state) {
+  const Workload& workload = WorkloadOf(state.range(0));
+  const auto at_once = static_cast<std::size_t>(state.range(1));
+  Filled<Index> filled;
+  filled.Play(workload);
+  std::vector<std::span<const BlockHash>> queries(at_once);
+  std::vector<OverlapScores> scores(at_once);
+  std::size_t next = 0;
+  while (state.KeepRunningBatch(state.range(1))) {
+    for (std::span<const BlockHash>& query : queries) {
+      query = workload.Query(next);
+      next = next + 1 == workload.queries() ? 0 : next + 1;
+    }
+    filled.index->MatchMany(queries, {}, scores);
+  }
+}
+
+// One chain that ranks hold 1 to 64 blocks of. Arguments: ranks, how many of them are wanted.
+template <typename Index>
+void BM_MatchBest(benchmark::State& state) {
+  constexpr std::uint64_t kBlocks = 64;
+  Index index{IndexOptions{}};
+  std::vector<PlacedBlock> chain;
+  std::vector<BlockHash> query;
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    chain.push_back({EngineHash{i}, BlockHash{i}});
+    query.push_back(BlockHash{i});
+  }
+  for (std::uint64_t rank = 0; rank < static_cast<std::uint64_t>(state.range(0)); ++rank) {
+    PlacementEvent event;
+    event.blocks = std::span(chain).first(1 + rank % kBlocks);
+    index.Apply(*index.AddRank(Rank{WorkerId{rank}, 0}), event);
+  }
+  const MatchOptions options{.best = static_cast<std::uint32_t>(state.range(1))};
+  OverlapScores scores;
+  for (auto _ : state)
+    index.Match(query, options, scores);
+  state.counters["scored"] = static_cast<double>(scores.scored().size());
+}
+
+// All queries while another thread repeats all updates. Argument: scale.
 template <typename Index>
 void BM_MatchBesideWriter(benchmark::State& state) {
   const Workload& workload = WorkloadOf(state.range(0));
@@ -179,6 +222,8 @@ BENCHMARK(BM_Apply<RunArena>)->Arg(0)->Arg(1)->Arg(4)->Unit(benchmark::kMillisec
 BENCHMARK(BM_ApplyWhenFull<RunArena>)->Arg(0)->Arg(1)->Arg(4)->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_RemoveRank<RunArena>)->Arg(0)->Arg(4)->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_Match<RunArena>)->Arg(0)->Arg(1)->Arg(4);
+BENCHMARK(BM_MatchMany<RunArena>)->ArgsProduct({{0, 1, 4}, {1, 8, 32}});
+BENCHMARK(BM_MatchBest<RunArena>)->ArgsProduct({{1, 64, 512, 4'096}, {0, 8}});
 BENCHMARK(BM_MatchBesideWriter<RunArena>)->Arg(0)->Arg(1)->UseRealTime();
 
 }  // namespace

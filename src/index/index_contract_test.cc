@@ -3,8 +3,10 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -569,6 +571,84 @@ TYPED_TEST(IndexContract, OverwritesAReusedAnswer) {
   EXPECT_EQ(scores.scored().size(), 1u);
   index.Match(ops[4].query, {}, scores);
   EXPECT_TRUE(scores.scored().empty());
+}
+
+// Nor may it name ranks of another index, or who had the slot before.
+TYPED_TEST(IndexContract, NamesTheRanksOfTheIndexAsked) {
+  TypeParam first{IndexOptions{}};
+  TypeParam second{IndexOptions{}};
+  const auto ops = script::Parse("S1:[1,2]; S2:[1,2]; S3:[1,2]; Q[1,2]");
+  const auto add = [&ops](TypeParam& index, std::size_t op) {
+    const RankSlot slot = *index.AddRank(ops[op].rank);
+    index.Apply(slot, ops[op].Event());
+    return slot;
+  };
+  OverlapScores scores;
+  const auto rank_of = [&](const TypeParam& index, RankSlot slot) {
+    index.Match(ops[3].query, {}, scores);
+    return scores.at(slot).rank;
+  };
+  const RankSlot slot = add(first, 0);
+  ASSERT_EQ(add(second, 1), slot);
+  EXPECT_EQ(rank_of(first, slot), ops[0].rank);
+  EXPECT_EQ(rank_of(second, slot), ops[1].rank);
+  EXPECT_EQ(rank_of(first, slot), ops[0].rank);
+  first.RemoveRank(ops[0].rank);
+  ASSERT_EQ(add(first, 2), slot);
+  EXPECT_EQ(rank_of(first, slot), ops[2].rank);
+}
+
+TYPED_TEST(IndexContract, AnswersManyQueriesAtOnce) {
+  script::Player player(this->Make());
+  for (const script::Op& op :
+       script::Parse("S0,1:[1..40]; S2:[1..20]; S2@host:[1..20]+[21..30]; S3:[1..4]+[50..60];"
+                     "S4:[1/91,2/92,3/93]; S5:[7]; R1:[1..40]{3}; S6@disk:[1..9]"))
+    player.Update(op);
+  std::vector<std::vector<BlockHash>> queries;
+  for (int i = 0; i < 41; ++i) {
+    queries.push_back(script::Parse(i % 3 == 0 ? fmt::format("Q[1..4,50..{}]", 50 + i)
+                                               : fmt::format("Q[1..{}]", i + 1))[0]
+                          .query);
+  }
+  const std::vector<std::span<const BlockHash>> spans(queries.begin(), queries.end());
+  std::vector<OverlapScores> scores(queries.size());
+  player.index().MatchMany(spans, {.device_holders = true}, scores);
+  for (std::size_t i = 0; i < queries.size(); ++i) {
+    OverlapScores alone;
+    player.index().Match(queries[i], {.device_holders = true}, alone);
+    ASSERT_EQ(scores[i].scored().size(), alone.scored().size()) << i;
+    for (const RankSlot slot : alone.scored()) {
+      EXPECT_EQ(scores[i].at(slot).rank, alone.at(slot).rank) << i;
+      EXPECT_EQ(scores[i].at(slot).blocks, alone.at(slot).blocks) << i;
+      EXPECT_EQ(scores[i].at(slot).last, alone.at(slot).last) << i;
+    }
+    EXPECT_TRUE(std::equal(scores[i].device_holders().begin(), scores[i].device_holders().end(),
+                           alone.device_holders().begin(), alone.device_holders().end()));
+  }
+  player.index().MatchMany({}, {}, {});
+}
+
+TYPED_TEST(IndexContract, FindsTheBest) {
+  script::Player player(this->Make());
+  std::string text;
+  for (int rank = 0; rank < 200; ++rank)
+    text += fmt::format("S{}{}:[1..{}];", rank, rank % 7 ? "" : "@host", rank % 50 + 1);
+  for (const script::Op& op : script::Parse(text + "S9@host:[1..10]+[11..60]"))
+    player.Update(op);
+  const auto query = script::Parse("Q[1..99]")[0].query;
+  // Four ranks end at each depth up to 50 but one, which goes on to 60.
+  const std::vector<std::pair<std::uint32_t, std::uint32_t>> rows = {
+      {1, 60}, {2, 50}, {5, 50}, {6, 49}, {199, 1}, {200, 1}, {1'000, 1}};
+  for (const auto& [best, shallowest] : rows) {
+    OverlapScores scores;
+    player.index().Match(query, {.device_holders = true, .best = best}, scores);
+    EXPECT_EQ(scores.scored().size(), std::min(best, 200u));
+    std::uint32_t least = 99;
+    for (const RankSlot slot : scores.scored())
+      least = std::min(least, scores.at(slot).depth());
+    EXPECT_EQ(least, shallowest) << best;
+    EXPECT_EQ(scores.device_holders().size(), 50u);  // of all, not of the best
+  }
 }
 
 // Whoever restores a dump needs no pool for it, and may read the device part alone.

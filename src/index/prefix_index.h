@@ -84,6 +84,8 @@ struct IndexStats {
 struct MatchOptions {
   bool device_only = false;     // skip the lower tiers
   bool device_holders = false;  // also count the holders of each depth
+  // Only so many ranks, those with the deepest match; which among equals is not said. 0: all.
+  std::uint32_t best = 0;
 };
 
 // Thread-safe. One rank's events come from one thread at a time; different ranks' may be applied at
@@ -124,6 +126,14 @@ class PrefixIndex {
   // `scores` is warm.
   virtual void Match(std::span<const BlockHash> blocks, const MatchOptions& options,
                      OverlapScores& scores) const = 0;
+
+  // Match of each query, `scores` in their order and as many, at once: an index may ask them in
+  // step, so that they wait for memory together.
+  virtual void MatchMany(std::span<const std::span<const BlockHash>> queries,
+                         const MatchOptions& options, std::span<OverlapScores> scores) const {
+    for (std::size_t i = 0; i < queries.size(); ++i)
+      Match(queries[i], options, scores[i]);
+  }
 
   // Replaces `blocks` by the block hashes of the longest known prefix of a chain that is given by
   // its sequence hashes (hashing::ChainHashes), for Match to be asked with. A sequence hash does

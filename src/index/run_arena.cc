@@ -49,6 +49,8 @@ Result<RankSlot> RunArena::AddRank(Rank rank) {
   // No state that a query can see has this slot's bit: the last owner waited for that.
   rank_cells_[free].worker.store(Raw(rank.worker), std::memory_order_relaxed);
   rank_cells_[free].dp_rank.store(rank.dp_rank, std::memory_order_relaxed);
+  static std::atomic<std::uint64_t> last_key{0};
+  ranks_key_.store(last_key.fetch_add(1, std::memory_order_relaxed) + 1, std::memory_order_release);
   // Pairs with Match, which looks at slots below it.
   slots_end_.store(static_cast<std::uint32_t>(slots_.size()), std::memory_order_release);
   return RankSlot{slot};

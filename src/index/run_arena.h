@@ -38,10 +38,10 @@ namespace kvr::index {
 // that never change, one a run, each published whole. So it sees of an event either what a run was
 // before or what it is after, and blocks it cannot find in between count as not held.
 //
-// Costs: Match O(blocks / 8 + runs walked × slots / 64), and for each rank that leaves the others;
-// Apply O(blocks) and O(slots / 64) for each run it changes; Cleared, RemoveRank and Dump O(runs of
-// the rank). Cleared and RemoveRank let other updates in between; RemoveRank also waits for the
-// queries under way.
+// Costs: Match O(blocks / 8 + runs walked × slots / 64), and for each rank that holds a part of a
+// run that it leaves the others in; Apply O(blocks) and O(slots / 64) for each run it changes;
+// Cleared, RemoveRank and Dump O(runs of the rank). Cleared and RemoveRank let other updates in
+// between; RemoveRank also waits for the queries under way.
 //
 // With a memory limit, an update that passes it makes room: the rank that holds most gives up its
 // least recently used leaves, blocks that no others hang on, and whoever shares them loses them,
@@ -57,6 +57,8 @@ class RunArena final : public PrefixIndex {
   ApplyResult Apply(RankSlot slot, const PlacementEvent& event) override KVR_EXCLUDES(mutex_);
   void Match(std::span<const BlockHash> blocks, const MatchOptions& options,
              OverlapScores& scores) const override;
+  void MatchMany(std::span<const std::span<const BlockHash>> queries, const MatchOptions& options,
+                 std::span<OverlapScores> scores) const override;
   void FindBlocks(std::span<const SequenceHash> sequence,
                   std::vector<BlockHash>& blocks) const override KVR_EXCLUDES(mutex_);
   void Dump(const std::function<void(const PlacementEvent&)>& emit) const override
@@ -162,6 +164,8 @@ class RunArena final : public PrefixIndex {
   RunDirectory directory_;
   StableArray<RankCell> rank_cells_;
   std::atomic<std::uint32_t> slots_end_{0};
+  // Another one, of all indexes, whenever a slot got its rank: see OverlapScores::ranks.
+  std::atomic<std::uint64_t> ranks_key_{0};
   // Counts updates, coarsely, so that queries seldom have to note a new time. Stands still without
   // a memory limit.
   std::atomic<std::uint64_t> clock_{0};

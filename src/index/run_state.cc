@@ -1,7 +1,6 @@
 #include "index/run_state.h"
 
 #include <algorithm>
-#include <bit>
 #include <new>
 
 namespace kvr::index {
@@ -21,7 +20,7 @@ RunState::Ptr RunState::Make(const Fields& fields,
     words = std::max(words, used);
     parts += view.parts.size();
   }
-  const auto bitmap_count = static_cast<std::size_t>(std::popcount(bitmaps));
+  const auto bitmap_count = RunState::CountBits(bitmaps);
   void* const memory = ::operator new(BytesFor(words * bitmap_count, parts));
   auto* const state = new (memory) RunState(fields, used_at);
   state->words_ = static_cast<std::uint32_t>(words);
@@ -44,26 +43,11 @@ RunState::Ptr RunState::Make(const Fields& fields,
   return Ptr(state);
 }
 
-PlaneView RunState::View(std::size_t plane) const {
-  PlaneView view;
-  const std::uint32_t bit = 1u << plane;
-  if (bitmaps_ & bit) {
-    const auto before = static_cast<std::size_t>(std::popcount(bitmaps_ & (bit - 1)));
-    view.whole = {words() + before * words_, words_};
-  }
-  const std::uint32_t begin = plane == 0 ? 0 : parts_end_[plane - 1];
-  if (begin < parts_end_[plane]) {
-    const auto all = std::size_t{words_} * static_cast<std::size_t>(std::popcount(bitmaps_));
-    const auto* parts = reinterpret_cast<const Partial*>(words() + all);
-    view.parts = {parts + begin, parts_end_[plane] - begin};
-  }
-  return view;
-}
-
 const RunState* RunDirectory::FindChild(RunId parent, std::uint32_t generation, std::uint32_t depth,
                                         BlockHash local, RunId& id) const {
   const RunState* found = nullptr;
   children.Probe(children.Hash(parent, depth, local), [&](RunId candidate) {
+    Fetch(candidate);
     const RunState* const state = StateOf(candidate);
     if (state == nullptr || state->first_local != Raw(local)) return false;
     const RunState::Fields& fields = state->fields;

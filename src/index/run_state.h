@@ -3,7 +3,6 @@
 
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "index/alias_column.h"
 #include "index/child_table.h"
 #include "index/heap_bytes.h"
+#include "index/prefetch.h"
 #include "index/run_planes.h"
 #include "index/stable_array.h"
 #include "model/ids.h"
@@ -59,7 +59,17 @@ class RunState {
     if (used_at() != now) used_at_.store(now, std::memory_order_relaxed);
   }
 
-  [[nodiscard]] PlaneView View(std::size_t plane) const;
+  [[nodiscard]] PlaneView View(std::size_t plane) const {
+    PlaneView view;
+    const std::uint32_t bit = 1u << plane;
+    if (bitmaps_ & bit) view.whole = {words() + CountBits(bitmaps_ & (bit - 1)) * words_, words_};
+    const std::uint32_t begin = plane == 0 ? 0 : parts_end_[plane - 1];
+    if (begin < parts_end_[plane]) {
+      const auto* parts = reinterpret_cast<const Partial*>(words() + all_words());
+      view.parts = {parts + begin, parts_end_[plane] - begin};
+    }
+    return view;
+  }
   [[nodiscard]] EngineHash NameOf(std::uint32_t slot, std::uint32_t depth) const {
     if (fields.aliases) {
       if (const AliasColumn* own = fields.aliases->Find(slot)) {
@@ -69,9 +79,7 @@ class RunState {
     return static_cast<EngineHash>(fields.engines[depth - fields.blocks.begin]);
   }
   [[nodiscard]] std::size_t bytes() const {
-    return HeapBytes(
-        BytesFor(std::size_t{words_} * static_cast<std::size_t>(std::popcount(bitmaps_)),
-                 parts_end_.back()));
+    return HeapBytes(BytesFor(all_words(), parts_end_.back()));
   }
 
  private:
@@ -81,6 +89,13 @@ class RunState {
   static std::size_t BytesFor(std::size_t words, std::size_t parts) {
     return sizeof(RunState) + words * sizeof(std::uint64_t) + parts * sizeof(Partial);
   }
+  // Of a mask of planes: the instruction for it is not in every processor we build for.
+  static std::size_t CountBits(std::uint32_t planes) {
+    static_assert(kPlaneCount <= 6);
+    constexpr std::uint64_t kCounts = 0x4332322132212110;  // of four bits, in four bits each
+    return (kCounts >> (planes % 16 * 4) & 15) + (kCounts >> (planes / 16 * 4) & 15);
+  }
+  [[nodiscard]] std::size_t all_words() const { return words_ * CountBits(bitmaps_); }
   [[nodiscard]] const std::uint64_t* words() const {
     return reinterpret_cast<const std::uint64_t*>(this + 1);
   }
@@ -91,20 +106,42 @@ class RunState {
   std::array<std::uint32_t, kPlaneCount> parts_end_{};
 };
 
-// All runs as queries find them.
+// A run as queries find it.
+struct RunCell {
+  std::atomic<const RunState*> state{nullptr};  // null: not in use
+  // Where its block hashes are, likely: queries fetch them together with the state.
+  std::atomic<const std::uint64_t*> locals{nullptr};
+
+  // The state that was there is out of reach then.
+  RunState::Ptr Exchange(RunState::Ptr next) {
+    if (next != nullptr) locals.store(next->fields.locals, std::memory_order_relaxed);
+    return RunState::Ptr(state.exchange(next.release(), std::memory_order_seq_cst));
+  }
+};
+
+// All runs.
 struct RunDirectory {
   explicit RunDirectory(std::uint64_t seed) : children(seed) {}
 
+  // Brings what a query reads of the run on its way, if it is there.
+  void Fetch(RunId id) const {
+    constexpr std::size_t kFetched = 24;  // blocks; the processor sees the others come
+    constexpr std::size_t kLine = 8;
+    const std::uint64_t* const locals = runs[id].locals.load(std::memory_order_relaxed);
+    index::Prefetch(runs[id].state.load(std::memory_order_relaxed));
+    for (std::size_t i = 0; i < kFetched; i += kLine)
+      index::Prefetch(locals + i);
+  }
   [[nodiscard]] const RunState* StateOf(RunId id) const {
     // Pairs with the writer's store: who sees the pointer sees the state.
-    return states[id].load(std::memory_order_seq_cst);
+    return runs[id].state.load(std::memory_order_seq_cst);
   }
   // The run that begins with block `local` at `depth` on a parent that had `generation` when the
   // query read it. Null when there is none. `id` is its number.
   [[nodiscard]] const RunState* FindChild(RunId parent, std::uint32_t generation,
                                           std::uint32_t depth, BlockHash local, RunId& id) const;
 
-  StableArray<std::atomic<const RunState*>> states;  // null: not in use
+  StableArray<RunCell> runs;
   ChildTable children;
 };
 

@@ -16,7 +16,7 @@ RunStore::RunStore(std::uint64_t seed, RunDirectory& directory, Epoch& epoch, Mo
 
 RunStore::~RunStore() {
   for (RunId run = 1; run < metas_.end(); ++run) {
-    if (InUse(run)) RunState::Ptr(directory_.states[run].exchange(nullptr));
+    if (InUse(run)) directory_.runs[run].Exchange(nullptr);
   }
 }
 
@@ -46,7 +46,7 @@ std::uint32_t RunStore::CommonLength(BlockPlace at, std::span<const PlacedBlock>
 
 RunId RunStore::NewRun(BlockPlace at) {
   const RunId run = metas_.Add();
-  directory_.states.Reserve(std::size_t{run} + 1);
+  directory_.runs.Reserve(std::size_t{run} + 1);
   Meta& meta = At(run);
   meta.parent = at.run;
   meta.parent_generation = At(at.run).generation;
@@ -256,7 +256,7 @@ RunStoreBytes RunStore::bytes() const {
   bytes.states = state_bytes_;
   bytes.aliases = alias_bytes_;
   bytes.names = names_.bytes();
-  bytes.tree = metas_.bytes() + directory_.states.bytes() + directory_.children.bytes();
+  bytes.tree = metas_.bytes() + directory_.runs.bytes() + directory_.children.bytes();
   bytes.retired = retired_.bytes();
   return bytes;
 }

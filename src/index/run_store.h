@@ -13,6 +13,7 @@
 
 #include "index/alias_column.h"
 #include "index/engine_table.h"
+#include "index/prefetch.h"
 #include "index/retired.h"
 #include "index/run_planes.h"
 #include "index/run_state.h"
@@ -241,12 +242,12 @@ class RunStore {
       return EngineHash{meta.columns[meta.room + place.offset]};
     }
     void PrefetchRun(EngineTable::Place place) const {
-      if (place.run != kRootRun) __builtin_prefetch(&metas_[place.run]);
+      if (place.run != kRootRun) index::Prefetch(&metas_[place.run]);
     }
     void PrefetchName(EngineTable::Place place) const {
       if (place.run == kRootRun) return;
       const Meta& meta = metas_[place.run];
-      __builtin_prefetch(meta.columns.get() + meta.room + place.offset);
+      index::Prefetch(meta.columns.get() + meta.room + place.offset);
     }
 
    private:

@@ -288,7 +288,7 @@ void RunStore::Free(RunId run) {
   Unlink(run);
   Meta& meta = At(run);
   held_ -= meta.held;
-  RetireState(RunState::Ptr(directory_.states[run].exchange(nullptr)));
+  RetireState(directory_.runs[run].Exchange(nullptr));
   Retire(std::move(meta.columns), ColumnBytes(meta.room), column_bytes_);
   if (meta.aliases) {
     for (auto& column : meta.aliases->columns)
@@ -338,7 +338,7 @@ void RunStore::Publish(RunId run) {
   }
   RunState::Ptr state = RunState::Make(fields, meta.draft->planes, UsedAt(run));
   state_bytes_ += state->bytes();
-  RetireState(RunState::Ptr(directory_.states[run].exchange(state.release())));
+  RetireState(directory_.runs[run].Exchange(std::move(state)));
   spare_drafts_.push_back(std::move(meta.draft));
 }
 

@@ -149,14 +149,15 @@ void ShardedIndex::Match(std::span<const BlockHash> blocks, const MatchOptions& 
     for (const RankSlot local : part.scored()) {
       const std::uint32_t slot = shard->slots[Raw(local)].load(std::memory_order_relaxed);
       if (slot >= end) continue;
-      const RankOverlap& overlap = part.at(local);
-      scores.Score(RankSlot{slot}, overlap.rank) = overlap;
+      scores.Score(RankSlot{slot}, part.at(local));
     }
     const auto more = part.device_holders();
     if (holders.size() < more.size()) holders.resize(more.size(), 0);
     for (std::size_t depth = 0; depth < more.size(); ++depth)
       holders[depth] += more[depth];
   }
+  if (options.best > 0) scores.KeepDeepest(options.best);
+  scores.Seal();
 }
 
 void ShardedIndex::FindBlocks(std::span<const SequenceHash> sequence,

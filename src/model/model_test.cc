@@ -29,7 +29,8 @@ TEST(Rank, IsOrderedByWorkerThenRank) {
 TEST(OverlapScores, ResetForgetsTheAnswerAndKeepsTheRoom) {
   OverlapScores scores;
   scores.Reset(4);
-  scores.Score(RankSlot{2}, {}).blocks = {3, 1, 0, 0};
+  scores.Score(RankSlot{2}, {.rank = {}, .blocks = {3, 1, 0, 0}});
+  scores.Seal();
   EXPECT_EQ(scores.at(RankSlot{2}).depth(), 4u);
   EXPECT_EQ(scores.at(RankSlot{0}).depth(), 0u);
   EXPECT_EQ(scores.at(RankSlot{99}).depth(), 0u);
@@ -37,8 +38,45 @@ TEST(OverlapScores, ResetForgetsTheAnswerAndKeepsTheRoom) {
   EXPECT_TRUE(scores.scored().empty());
   EXPECT_EQ(scores.at(RankSlot{2}).depth(), 0u);
   scores.Reset(100);
-  EXPECT_EQ(scores.Score(RankSlot{2}, {WorkerId{7}, 1}).depth(), 0u);
+  scores.Score(RankSlot{2}, {.rank = {WorkerId{7}, 1}, .blocks = {1, 0, 0, 0}});
+  scores.Seal();
+  EXPECT_EQ(scores.at(RankSlot{2}).depth(), 1u);
   EXPECT_EQ(scores.at(RankSlot{2}).rank, (Rank{WorkerId{7}, 1}));
+}
+
+TEST(OverlapScores, KeepsTheDeepest) {
+  OverlapScores scores;
+  scores.Reset(130);
+  scores.ranks().resize(130);
+  scores.endings().push_back({.word = 0, .slots = 0b1110, .blocks = {2, 0, 0, 0}});
+  scores.endings().push_back({.word = 2, .slots = 0b11, .blocks = {3, 0, 2, 0}});
+  scores.endings().push_back({.word = 1, .slots = 0b1, .blocks = {1, 0, 0, 0}});
+  scores.KeepDeepest(4);
+  scores.Seal();
+  EXPECT_EQ(scores.scored().size(), 4u);
+  EXPECT_EQ(scores.at(RankSlot{128}).depth(), 5u);
+  EXPECT_EQ(scores.at(RankSlot{129}).depth(), 5u);
+  EXPECT_EQ(scores.at(RankSlot{64}).depth(), 0u);
+  std::size_t second = 0;
+  for (const RankSlot slot : scores.scored())
+    second += scores.at(slot).depth() == 2 ? 1u : 0u;
+  EXPECT_EQ(second, 2u);
+}
+
+TEST(SlotSet, GoesThroughTheSlotsInOrder) {
+  const std::uint64_t words[] = {0, 0b101, 0, std::uint64_t{1} << 63};
+  const SlotSet slots(words);
+  std::vector<std::uint32_t> seen;
+  for (const RankSlot slot : slots)
+    seen.push_back(Raw(slot));
+  EXPECT_EQ(seen, (std::vector<std::uint32_t>{64, 66, 255}));
+  EXPECT_EQ(slots.size(), 3u);
+  EXPECT_EQ(slots.front(), RankSlot{64});
+  EXPECT_TRUE(slots.Has(RankSlot{255}));
+  EXPECT_FALSE(slots.Has(RankSlot{65}));
+  EXPECT_FALSE(slots.Has(RankSlot{1'000}));
+  EXPECT_TRUE(SlotSet({}).empty());
+  EXPECT_TRUE(SlotSet(std::span(words).first(1)).empty());
 }
 
 TEST(RankState, EveryReasonHasAName) {

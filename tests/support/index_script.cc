@@ -1,7 +1,10 @@
 #include "support/index_script.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <numeric>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -352,16 +355,52 @@ std::string Player::Update(const Op& op) {
   return Apply(op.Event());
 }
 
-Answers Player::Query(const std::vector<BlockHash>& blocks) const {
-  OverlapScores scores;
-  index_->Match(blocks, {}, scores);
+namespace {
+
+Answers AnswersIn(const OverlapScores& scores) {
   Answers answers;
   for (const RankSlot slot : scores.scored()) {
     const RankOverlap& overlap = scores.at(slot);
     const bool added = answers.emplace(overlap.rank, Answer{{overlap.blocks}, overlap.last}).second;
-    KVR_CHECK(added && overlap.depth() > 0 && slots_.at(overlap.rank) == slot);
+    KVR_CHECK(added && overlap.depth() > 0);
   }
   return answers;
+}
+
+}  // namespace
+
+Answers Player::Query(const std::vector<BlockHash>& blocks) const {
+  OverlapScores scores;
+  index_->Match(blocks, {}, scores);
+  const Answers answers = AnswersIn(scores);
+  for (const RankSlot slot : scores.scored())
+    KVR_CHECK(slots_.at(scores.at(slot).rank) == slot);
+
+  // Asked together with others, or for the best alone, it answers the same.
+  const std::span<const BlockHash> all(blocks);
+  const std::array queries = {all.first(blocks.size() / 2), all, all.first(0)};
+  std::array<OverlapScores, queries.size()> together;
+  index_->MatchMany(queries, {}, together);
+  KVR_CHECK(AnswersIn(together[1]) == answers && together[2].scored().empty());
+  CheckBest(blocks, answers);
+  return answers;
+}
+
+void Player::CheckBest(const std::vector<BlockHash>& blocks, const Answers& all) const {
+  constexpr std::uint32_t kBest = 2;
+  OverlapScores scores;
+  index_->Match(blocks, {.best = kBest}, scores);
+  const Answers best = AnswersIn(scores);
+  KVR_CHECK(best.size() == std::min<std::size_t>(all.size(), kBest));
+  const auto depth = [](const Answer& answer) {
+    const auto& blocks_of = answer.depths.blocks;
+    return std::accumulate(blocks_of.begin(), blocks_of.end(), 0u);
+  };
+  for (const auto& [rank, answer] : best) {
+    KVR_CHECK(all.at(rank) == answer);
+    for (const auto& [other, others] : all)
+      KVR_CHECK(best.contains(other) || depth(others) <= depth(answer));
+  }
 }
 
 std::vector<std::string> Player::SortedDump() const {

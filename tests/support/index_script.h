@@ -104,6 +104,8 @@ class Player {
   [[nodiscard]] const std::map<Rank, RankSlot>& slots() const { return slots_; }
 
  private:
+  void CheckBest(const std::vector<BlockHash>& blocks, const Answers& all) const;
+
   RankSlot SlotOf(Rank rank);
 
   std::unique_ptr<PrefixIndex> index_;

@@ -278,12 +278,14 @@ void NaiveIndex::Match(std::span<const BlockHash> blocks, const MatchOptions& op
         ++overlap.blocks[tier];
       }
     }
-    if (depth > 0) scores.Score(static_cast<RankSlot>(slot), overlap.rank) = overlap;
+    if (depth > 0) scores.Score(static_cast<RankSlot>(slot), overlap);
     if (!options.device_holders) continue;
     if (holders.size() < overlap.device()) holders.resize(overlap.device());
     for (std::uint32_t i = 0; i < overlap.device(); ++i)
       ++holders[i];
   }
+  if (options.best > 0) scores.KeepDeepest(options.best);
+  scores.Seal();
 }
 
 void NaiveIndex::FindBlocks(std::span<const SequenceHash> sequence,

@@ -13,8 +13,8 @@ namespace {
 TEST(Answers, Row64TokensBeyond32Bits) {
   OverlapScores scores;
   scores.Reset(1);
-  RankOverlap& overlap = scores.Score(RankSlot{0}, {WorkerId{7}, 1});
-  overlap.blocks = {3, 1, 0, 2};
+  scores.Score(RankSlot{0}, {.rank = {WorkerId{7}, 1}, .blocks = {3, 1, 0, 2}});
+  scores.Seal();
   scores.mutable_device_holders() = {1, 1, 1};
   EXPECT_EQ(QueryAnswer(scores, 1u << 31, {}, {}),
             R"({"scores":{"7":{"1":6442450944}},"frequencies":[1,1,1],"instances":{"7":)"
@@ -25,8 +25,8 @@ TEST(Answers, Row64TokensBeyond32Bits) {
 TEST(Answers, LowerTiersAloneGiveNoScore) {
   OverlapScores scores;
   scores.Reset(1);
-  RankOverlap& overlap = scores.Score(RankSlot{0}, {WorkerId{7}, 0});
-  overlap.blocks = {0, 2, 0, 0};
+  scores.Score(RankSlot{0}, {.rank = {WorkerId{7}, 0}, .blocks = {0, 2, 0, 0}});
+  scores.Seal();
   EXPECT_EQ(QueryAnswer(scores, 4, {}, {}),
             R"({"scores":{},"frequencies":[],"instances":{"7":{"longest_matched":8,"gpu":0,)"
             R"("dp":{"0":0},"cpu":8,"disk":8}}})");
@@ -36,10 +36,9 @@ TEST(Answers, RanksOfHybridModelsSayWhatCanBeReused) {
   OverlapScores scores;
   scores.Reset(2);
   for (std::uint32_t slot = 0; slot < 2; ++slot) {
-    RankOverlap& overlap = scores.Score(RankSlot{slot}, {WorkerId{7}, slot});
-    overlap.blocks = {2, 0, 0, 0};
-    overlap.last = EngineHash{12};
+    scores.Score(RankSlot{slot}, {{WorkerId{7}, slot}, {2, 0, 0, 0}, EngineHash{12}});
   }
+  scores.Seal();
   index::IndexSet indexes(index::IndexOptions{});
   const auto partition = *indexes.GetOrCreate({"m", "default"}, 4);
   QueryAnswerOptions options;
