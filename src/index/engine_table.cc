@@ -1,51 +1,62 @@
 #include "index/engine_table.h"
 
-#include <utility>
-
 namespace kvr::index {
 
-std::uint64_t EngineTable::Put(Segment& segment, std::uint32_t home, std::uint64_t entry) {
-  std::uint32_t i = home;
-  for (std::uint64_t distance = 1; distance <= kDistanceMax; ++distance, i = Next(segment, i)) {
-    std::uint64_t& here = segment.entries[i];
-    if (here == 0) {
-      here = entry | distance;
-      return 0;
+bool EngineTable::Put(Segment& segment, Key key, Place place) {
+  std::uint32_t at = Home(segment, key);
+  std::uint64_t mark = MarkOf(key);
+  for (std::uint64_t distance = 1; distance <= kDistanceMax; ++distance, ++mark) {
+    Bucket& bucket = segment.buckets.get()[at];
+    if (const WordGroup::Set empty = bucket.Empty(); !empty.empty()) {
+      bucket.entries[empty.first()] = Entry(place) | mark;
+      return true;
     }
-    if (DistanceOf(here) >= distance) continue;
-    std::swap(here, entry);
-    here |= distance;
-    distance = DistanceOf(entry);
-    entry &= ~kDistanceMax;
+    at = Next(segment, at);
   }
-  return entry;
+  return false;
 }
 
-void EngineTable::CloseGap(Segment& segment, std::uint32_t i) {
-  for (std::uint32_t next = Next(segment, i);; i = next, next = Next(segment, next)) {
-    const std::uint64_t entry = segment.entries[next];
-    if (DistanceOf(entry) <= 1) break;  // empty, or at home
-    segment.entries[i] = entry - 1;
+std::uint64_t* EngineTable::EntryOf(const Segment& segment, Key key, Place place) {
+  if (segment.size == 0) return nullptr;
+  std::uint32_t at = Home(segment, key);
+  std::uint64_t mark = MarkOf(key);
+  for (std::uint64_t distance = 1; distance <= kDistanceMax; ++distance, ++mark) {
+    Bucket& bucket = segment.buckets.get()[at];
+    for (WordGroup::Set same = bucket.Marked(mark); !same.empty(); same.DropFirst()) {
+      std::uint64_t& entry = bucket.entries[same.first()];
+      if (PlaceOf(entry) == place) return &entry;
+    }
+    if (!bucket.Empty().empty()) return nullptr;
+    at = Next(segment, at);
   }
-  segment.entries[i] = 0;
+  return nullptr;
 }
 
-std::uint32_t EngineTable::IndexOf(const Segment& segment, std::uint64_t hash, Place place) {
-  if (segment.size == 0) return 0;
-  std::uint32_t i = Home(segment, hash);
-  for (std::uint64_t distance = 1;; ++distance, i = Next(segment, i)) {
-    const std::uint64_t entry = segment.entries[i];
-    if (DistanceOf(entry) < distance) return segment.size;
-    if (PlaceOf(entry) == place && DistanceOf(entry) == distance) return i;
+void EngineTable::FillGap(Segment& segment, std::uint64_t* gap) {
+  auto at = static_cast<std::uint32_t>((gap - segment.buckets[0].entries.data()) / kWords);
+  bool was_full = segment.buckets[at].Empty().empty();
+  *gap = 0;
+  for (std::uint32_t next = at, away = 1; was_full && away < kDistanceMax; ++away) {
+    next = Next(segment, next);
+    Bucket& bucket = segment.buckets.get()[next];
+    const bool is_full = bucket.Empty().empty();
+    for (std::uint64_t& entry : bucket.entries) {
+      if (DistanceOf(entry) <= away) continue;
+      *gap = entry - away;
+      entry = 0;
+      gap = &entry;
+      at = next;
+      away = 0;
+      break;
+    }
+    was_full = is_full;
   }
 }
 
-bool EngineTable::Move(EngineHash name, Place from, Place to) {
-  const std::uint64_t hash = Hash(name);
-  Segment& segment = segments_[hash >> (64 - kSegmentBits)];
-  const std::uint32_t i = IndexOf(segment, hash, from);
-  if (i == segment.size) return false;
-  segment.entries[i] = Entry(to) | (segment.entries[i] & kTagAndDistance);
+bool EngineTable::Move(Key key, Place from, Place to) {
+  std::uint64_t* const entry = EntryOf(segments_[SegmentOf(key)], key, from);
+  if (entry == nullptr) return false;
+  *entry = Entry(to) | (*entry & ((std::uint64_t{1} << kMarkBits) - 1));
   return true;
 }
 

@@ -100,25 +100,18 @@ void RunStore::MakeRoom(Meta& meta, std::uint32_t room) {
 }
 
 void RunStore::WriteBlocks(RunId run, std::span<const PlacedBlock> blocks) {
-  constexpr std::size_t kAhead = 8;
   Meta& meta = At(run);
   const std::uint32_t first = meta.blocks.size();
   std::uint64_t* const locals = meta.columns.get() + first;
   std::uint64_t* const engines = meta.columns.get() + meta.room + first;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (i < kAhead) names_.Prefetch(blocks[i].engine);
     locals[i] = Raw(blocks[i].local);
     engines[i] = Raw(blocks[i].engine);
   }
   const NameAt name_at(*this);
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (i + kAhead < blocks.size()) names_.Prefetch(blocks[i + kAhead].engine);
-    if (names_.Find(blocks[i].engine, name_at)) {
-      ++meta.strange;
-    } else {
-      names_.Insert(blocks[i].engine, {run, first + static_cast<std::uint32_t>(i)}, name_at);
-    }
-  }
+  ForEachKey({engines, blocks.size()}, [&](EngineTable::Key key, std::uint32_t i) {
+    if (!names_.Insert(key, EngineHash{engines[i]}, {run, first + i}, name_at)) ++meta.strange;
+  });
   meta.blocks.end += static_cast<std::uint32_t>(blocks.size());
   meta.written = meta.blocks.size();
   blocks_ += blocks.size();
@@ -142,7 +135,7 @@ std::optional<BlockPlace> RunStore::FindCommon(EngineHash name) const {
 bool RunStore::ClaimCommon(BlockPlace at) {
   const EngineHash name = CommonNameAt(at);
   if (const auto known = FindCommon(name)) return *known == at;
-  names_.Insert(name, PlaceOf(at), NameAt(*this));
+  names_.Insert(names_.KeyOf(name), name, PlaceOf(at), NameAt(*this));
   --At(at.run).strange;
   return true;
 }

@@ -1,6 +1,7 @@
 // The runs of an index: their blocks, their tree, and how it keeps its shape.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -116,7 +117,7 @@ class RunStore {
   [[nodiscard]] bool AllCommon(RunId run) const { return At(run).strange == 0; }
   // Makes the common name lead there; false when it leads elsewhere.
   bool ClaimCommon(BlockPlace at);
-  void Prefetch(EngineHash name) const { names_.Prefetch(name); }
+  void Prefetch(EngineHash name) const { names_.Prefetch(names_.KeyOf(name)); }
 
   [[nodiscard]] const AliasList* AliasesOf(RunId run) const {
     return At(run).aliases ? At(run).aliases->list.get() : nullptr;
@@ -189,6 +190,26 @@ class RunStore {
   // Columns.
   void MakeRoom(Meta& meta, std::uint32_t room);
   void WriteBlocks(RunId run, std::span<const PlacedBlock> blocks);
+  [[nodiscard]] static std::span<const std::uint64_t> NamesOf(const Meta& meta, Stretch blocks) {
+    return {meta.columns.get() + meta.room + (blocks.begin - meta.blocks.begin), blocks.size()};
+  }
+  // `f(key, i)` for one name after the other, whose places in the table are on their way.
+  template <typename F>
+  void ForEachKey(std::span<const std::uint64_t> names, F&& f) {
+    constexpr std::size_t kAhead = 16;
+    std::array<EngineTable::Key, kAhead> keys;
+    const auto fetch = [&](std::size_t i) {
+      keys[i % kAhead] = names_.KeyOf(EngineHash{names[i]});
+      names_.Prefetch(keys[i % kAhead]);
+    };
+    for (std::size_t i = 0; i < std::min(names.size(), kAhead); ++i)
+      fetch(i);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const EngineTable::Key key = keys[i % kAhead];
+      if (i + kAhead < names.size()) fetch(i + kAhead);
+      f(key, static_cast<std::uint32_t>(i));
+    }
+  }
   void EraseCommon(RunId run, Stretch blocks);
   void MoveCommon(RunId from, RunId to, Stretch blocks);
   // Copies aliases of `blocks` to a run that has these blocks now.

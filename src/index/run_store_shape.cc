@@ -64,20 +64,22 @@ void RunStore::AdoptChildrenFrom(RunId from, RunId to, std::uint32_t deeper_than
 void RunStore::EraseCommon(RunId run, Stretch blocks) {
   const NameAt name_at(*this);
   Meta& meta = At(run);
-  for (std::uint32_t depth = blocks.begin; depth < blocks.end; ++depth)
-    names_.Prefetch(CommonNameAt({run, depth}));
-  for (std::uint32_t depth = blocks.begin; depth < blocks.end; ++depth) {
-    if (!names_.Erase(CommonNameAt({run, depth}), PlaceOf({run, depth}), name_at)) --meta.strange;
-  }
+  const std::uint32_t first = blocks.begin - meta.blocks.begin;
+  ForEachKey(NamesOf(meta, blocks), [&](EngineTable::Key key, std::uint32_t i) {
+    if (!names_.Erase(key, {run, first + i}, name_at)) --meta.strange;
+  });
 }
 
 void RunStore::MoveCommon(RunId from, RunId to, Stretch blocks) {
-  for (std::uint32_t depth = blocks.begin; depth < blocks.end; ++depth) {
-    const EngineHash name = CommonNameAt({from, depth});
-    if (names_.Move(name, PlaceOf({from, depth}), PlaceOf({to, depth}))) continue;
-    --At(from).strange;
-    ++At(to).strange;
-  }
+  Meta& source = At(from);
+  Meta& target = At(to);
+  const std::uint32_t from_first = blocks.begin - source.blocks.begin;
+  const std::uint32_t to_first = blocks.begin - target.blocks.begin;
+  ForEachKey(NamesOf(source, blocks), [&](EngineTable::Key key, std::uint32_t i) {
+    if (names_.Move(key, {from, from_first + i}, {to, to_first + i})) return;
+    --source.strange;
+    ++target.strange;
+  });
 }
 
 void RunStore::CopyAliases(RunId from, RunId to, Stretch blocks) {
