@@ -151,7 +151,7 @@ class EngineTable {
     return count * 16 > segment.size * kWords * 13;
   }
   static std::uint32_t BucketsFor(std::uint32_t count) { return (count + kWords - 1) / kWords; }
-  static std::uint32_t Grown(std::uint32_t size) { return size + size / 2 + 1; }
+  static std::uint32_t Grown(std::uint32_t size) { return size + size * 3 / 4 + 1; }
 
   template <typename NameAt>
   static Hit Search(const Segment& segment, Key key, EngineHash name, const NameAt& name_at) {

@@ -242,11 +242,16 @@ bool RunArena::HoldNamed(RankBlocks& rank, BlockPlace at, std::span<const Placed
     // Blocks that go by their common name, which leads there and nowhere else for this rank.
     const std::uint32_t begin = at.depth;
     const AliasColumn* const aliases = runs_.AliasesOf(at.run, rank.slot);
-    while (i < blocks.size() && runs_.AllCommon(at.run) &&
-           blocks[i].engine == runs_.CommonNameAt(at) && !(aliases && aliases->At(at.depth)) &&
-           (rank.names.empty() || rank.names.First(blocks[i].engine) == 0)) {
-      ++i;
-      ++at.depth;
+    if (runs_.AllCommon(at.run)) {
+      const auto left = static_cast<std::uint32_t>(blocks.size() - i);
+      const bool all = aliases == nullptr && rank.names.empty();
+      for (const std::uint64_t name : runs_.CommonNames(at.run, {begin, begin + left})) {
+        if (name != Raw(blocks.data()[i].engine)) break;
+        if (!all && ((aliases && aliases->At(at.depth)) || rank.names.First(EngineHash{name}) != 0))
+          break;
+        ++i;
+        ++at.depth;
+      }
     }
     if (at.depth > begin) changed |= Hold(rank, at.run, {begin, at.depth}, tiers, eligible);
     if (i == blocks.size()) break;

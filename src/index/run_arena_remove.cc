@@ -50,19 +50,22 @@ class RunArena::Removal {
   bool TakeNeighbour(EngineHash name) KVR_REQUIRES(arena_.mutex_) {
     if (has_aliases_) return false;
     const bool single = taken_.size() == 1;
-    if ((single || tail_first_) && taken_.begin > held_.begin &&
-        arena_.runs_.CommonNameAt({run_, taken_.begin - 1}) == name) {
+    if ((single || tail_first_) && taken_.begin > held_.begin && NameAt(taken_.begin - 1) == name) {
       --taken_.begin;
       tail_first_ = true;
       return true;
     }
-    if ((single || !tail_first_) && taken_.end < held_.end &&
-        arena_.runs_.CommonNameAt({run_, taken_.end}) == name) {
+    if ((single || !tail_first_) && taken_.end < held_.end && NameAt(taken_.end) == name) {
       ++taken_.end;
       tail_first_ = false;
       return true;
     }
     return false;
+  }
+
+  // What most call a block of `held_`. Runs change their shape only after the event.
+  [[nodiscard]] EngineHash NameAt(std::uint32_t depth) const {
+    return EngineHash{names_[depth - held_.begin]};
   }
 
   bool Begin(BlockPlace place) KVR_REQUIRES(arena_.mutex_) {
@@ -72,6 +75,7 @@ class RunArena::Removal {
     run_ = place.run;
     taken_ = {place.depth, place.depth + 1};
     tail_first_ = false;
+    names_ = arena_.runs_.CommonNames(run_, held_).data();
     has_aliases_ = arena_.runs_.AliasesOf(run_, rank_.slot) != nullptr;
     return true;
   }
@@ -93,6 +97,7 @@ class RunArena::Removal {
   bool all_known_ = true;
   RunId run_ = kRootRun;  // kRootRun: nothing taken
   Stretch held_;
+  const std::uint64_t* names_ = nullptr;  // of it
   Stretch taken_;
   bool tail_first_ = false;
   bool has_aliases_ = false;

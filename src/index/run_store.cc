@@ -78,8 +78,9 @@ void RunStore::Append(RunId run, std::span<const PlacedBlock> blocks) {
 bool RunStore::MayAppend(RunId run, std::uint32_t slot) const {
   constexpr std::size_t kOthersMax = 4;  // they become parts
   if (BlocksOf(run).size() >= kRunBlocksMax) return false;
+  const Planes planes = ViewOf(run);
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
-    const PlaneView view = View(run, plane);
+    const PlaneView view = planes(plane);
     const std::size_t others = view.CountWhole() - (view.HasWhole(slot) ? 1 : 0);
     if (others > kOthersMax || others + view.parts.size() > kPartsMax / 2) return false;
   }
@@ -206,13 +207,6 @@ void RunStore::PublishAliases(RunId run) {
   if (aliases.list) RetireAliases(std::move(aliases.list));
   aliases.list = std::move(list);
   Edit(run);  // its state refers to the list
-}
-
-PlaneView RunStore::View(RunId run, std::size_t plane) const {
-  const Meta& meta = At(run);
-  if (meta.draft) return meta.draft->planes[plane].view();
-  if (run == kRootRun) return {};
-  return directory_.StateOf(run)->View(plane);
 }
 
 RunDraft& RunStore::Edit(RunId run) {

@@ -112,6 +112,10 @@ class RunStore {
   // Names.
   [[nodiscard]] BlockHash LocalAt(BlockPlace at) const;
   [[nodiscard]] EngineHash CommonNameAt(BlockPlace at) const;
+  // Of blocks of one run, until it changes.
+  [[nodiscard]] std::span<const std::uint64_t> CommonNames(RunId run, Stretch blocks) const {
+    return NamesOf(At(run), blocks);
+  }
   [[nodiscard]] std::optional<BlockPlace> FindCommon(EngineHash name) const;
   // Whether each block of the run is the one its common name leads to.
   [[nodiscard]] bool AllCommon(RunId run) const { return At(run).strange == 0; }
@@ -132,7 +136,26 @@ class RunStore {
   void DropAliases(RunId run, std::uint32_t slot);
 
   // Holders.
-  [[nodiscard]] PlaneView View(RunId run, std::size_t plane) const;
+  [[nodiscard]] PlaneView View(RunId run, std::size_t plane) const { return ViewOf(run)(plane); }
+  // The same for several planes.
+  class Planes {
+   public:
+    Planes(const RunDraft* draft, const RunState* state) : draft_(draft), state_(state) {}
+
+    PlaneView operator()(std::size_t plane) const {
+      if (draft_) return draft_->planes[plane].view();
+      return state_ ? state_->View(plane) : PlaneView{};
+    }
+
+   private:
+    const RunDraft* draft_;
+    const RunState* state_;
+  };
+  [[nodiscard]] Planes ViewOf(RunId run) const {
+    const Meta& meta = At(run);
+    const bool published = !meta.draft && run != kRootRun;
+    return {meta.draft.get(), published ? directory_.StateOf(run) : nullptr};
+  }
   RunDraft& Edit(RunId run);
 
   // Use and eviction.

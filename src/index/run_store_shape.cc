@@ -119,10 +119,11 @@ void RunStore::Queue(RunId run) {
 
 std::uint32_t RunStore::KnownEnd(RunId run) const {
   const Stretch blocks = BlocksOf(run);
+  const Planes planes = ViewOf(run);
   std::uint32_t end = blocks.begin;
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
     if (plane == kEligiblePlane) continue;
-    const PlaneView view = View(run, plane);
+    const PlaneView view = planes(plane);
     if (view.AnyWhole()) return blocks.end;
     for (const Partial& part : view.parts)
       end = std::max(end, part.held.end);
@@ -136,8 +137,9 @@ void RunStore::CountHeldAgain(RunId run) {
   meta.held = meta.blocks.size();
   held_ += meta.held;
   stretches_.clear();
+  const Planes planes = ViewOf(run);
   for (std::size_t tier = 0; tier < kTierCount; ++tier) {
-    const PlaneView view = View(run, tier);
+    const PlaneView view = planes(tier);
     if (view.AnyWhole()) return;
     for (const Partial& part : view.parts)
       stretches_.push_back(part.held);
@@ -158,8 +160,9 @@ std::optional<std::uint32_t> RunStore::WhereToSplit(RunId run) const {
   const Stretch blocks = BlocksOf(run);
   if (metas_.size() >= kRunsMax) return std::nullopt;
   std::vector<std::uint32_t> borders;
+  const Planes planes = ViewOf(run);
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
-    const PlaneView view = View(run, plane);
+    const PlaneView view = planes(plane);
     if (view.parts.size() <= kPartsMax) continue;
     for (const Partial& part : view.parts) {
       if (part.held.begin > blocks.begin) borders.push_back(part.held.begin);
@@ -259,9 +262,10 @@ bool RunStore::JoinWithChild(RunId run) {
   if (run == kRootRun || child_meta.blocks.begin != meta.blocks.end ||
       joined.size() > kRunBlocksMax)
     return false;
+  const Planes head = ViewOf(run);
+  const Planes tail = ViewOf(child);
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
-    if (PlaneDraft::PartsOfJoin(View(run, plane), View(child, plane)) > kPartsMaxJoined)
-      return false;
+    if (PlaneDraft::PartsOfJoin(head(plane), tail(plane)) > kPartsMaxJoined) return false;
   }
 
   ++joins_;

@@ -23,9 +23,11 @@ class Slab {
 
  public:
   // The number must be in use, or have been while no other was freed since.
-  [[nodiscard]] T& operator[](std::uint32_t id) { return chunks_[id / kChunk]->items[id % kChunk]; }
+  [[nodiscard]] T& operator[](std::uint32_t id) {
+    return chunks_.data()[id / kChunk].get()->items[id % kChunk];
+  }
   [[nodiscard]] const T& operator[](std::uint32_t id) const {
-    return chunks_[id / kChunk]->items[id % kChunk];
+    return chunks_.data()[id / kChunk].get()->items[id % kChunk];
   }
 
   std::uint32_t Add() {
