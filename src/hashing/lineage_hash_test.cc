@@ -27,7 +27,7 @@ std::vector<LineageHash> LineageOf(const std::vector<TokenId>& tokens) {
   return out;
 }
 
-TEST(LineageHash, OfTwelveTokens) {
+TEST(LineageHash, C21OfTwelveTokens) {
   std::vector<TokenId> tokens(12);
   std::iota(tokens.begin(), tokens.end(), 1u);
   const auto lineage = LineageOf(tokens);
@@ -39,7 +39,7 @@ TEST(LineageHash, OfTwelveTokens) {
   EXPECT_EQ(lineage[2].position(), 2u);
 }
 
-TEST(LineageHash, ModeSwitchesWithThePosition) {  // C24
+TEST(LineageHash, C24ModeSwitchesWithThePosition) {
   struct Row {
     std::uint64_t position;
     std::string_view hex;
@@ -61,7 +61,7 @@ TEST(LineageHash, ModeSwitchesWithThePosition) {  // C24
   }
 }
 
-TEST(LineageHash, PositionsEnd) {  // C25
+TEST(LineageHash, C25PositionsEnd) {
   EXPECT_TRUE(LineageHash::Make(kCurrent, kParent, LineageHash::kPositionEnd - 1));
   const auto beyond = LineageHash::Make(kCurrent, kParent, LineageHash::kPositionEnd);
   ASSERT_FALSE(beyond);
@@ -93,7 +93,7 @@ TEST(LineageHash, TextIsPositionAndBase58) {
             "3:jpXCZedGfVQ:111111121");
 }
 
-TEST(PositionalSequenceHash, Vectors) {
+TEST(PositionalSequenceHash, C21Vectors) {
   EXPECT_EQ(Hex(*PositionalSequenceHash(SequenceHash{0xDEADBEEFCAFEBABE}, 12345,
                                         BlockHash{0x0123456789ABCDEF})),
             "4c0e456789abcdefdeadbeefcafebabe");
@@ -118,7 +118,7 @@ TEST(PositionalSequenceHash, ModeSwitchesWithThePosition) {
   EXPECT_FALSE(PositionalSequenceHash(kCurrent, std::uint64_t{1} << 31, BlockHash{0}));
 }
 
-TEST(ParentFragment, NamesBlocksForAConsolidator) {
+TEST(ParentFragment, C21NamesBlocksForAConsolidator) {
   const std::vector<TokenId> tokens = {10, 20, 30, 40, 50, 60, 70, 80};
   const auto lineage = LineageOf(tokens);
   EXPECT_EQ(ParentFragment(lineage[0].current(), 0), 3114443937531979u);

@@ -22,7 +22,7 @@ std::vector<std::uint64_t> Framed(const std::vector<TokenId>& tokens, std::vecto
   return out;
 }
 
-TEST(HashFramedBlocks, Vector) {
+TEST(HashFramedBlocks, C21Vector) {
   EXPECT_THAT(Framed({1, 0, 0, 2}, {{42, 1, 2}}), ElementsAre(9110805482335493937u));
   // What the placeholder slots hold in the prompt does not matter.
   EXPECT_THAT(Framed({1, 7, 8, 2}, {{42, 1, 2}}), ElementsAre(9110805482335493937u));
@@ -63,7 +63,7 @@ TEST(HashFramedBlocks, SeedAndEagleApply) {
   EXPECT_NE(eagle[1], plain[1]);
 }
 
-TEST(SortMmRuns, Refuses) {  // C23
+TEST(SortMmRuns, C23Refuses) {
   constexpr auto kMax = std::numeric_limits<std::size_t>::max();
   struct Row {
     std::vector<MmRun> runs;

@@ -18,14 +18,14 @@ std::vector<TokenId> Substituted(std::vector<TokenId> window, const std::vector<
   return window;
 }
 
-TEST(PadToken, Vectors) {
+TEST(PadToken, C21Vectors) {
   EXPECT_EQ(PadToken(42), 1000042u);
   EXPECT_EQ(PadToken(9533257059414191570u), 49115154u);
   EXPECT_EQ(PadToken(kMm), 163254319u);
   EXPECT_EQ(PadToken(~MmHash{0}), 1'000'000u + (1u << 30) - 1);  // the largest fits
 }
 
-TEST(HashBlockWithPads, OneRun) {  // C15
+TEST(HashBlockWithPads, C15OneRun) {
   std::vector<TokenId> scratch;
   const TokenId window[] = {1, kImage, kImage, 2};
   const MmHash objects[] = {kMm};
@@ -33,7 +33,7 @@ TEST(HashBlockWithPads, OneRun) {  // C15
             11976489796984064783u);
 }
 
-TEST(HashBlockWithPads, NoObjectIsThePlainHash) {  // C16
+TEST(HashBlockWithPads, C16NoObjectIsThePlainHash) {
   std::vector<TokenId> scratch;
   const TokenId window[] = {1, kImage, kImage, 2};
   EXPECT_EQ(HashBlockWithPads(window, Seed(), {.image = kImage}, {}, scratch),
@@ -55,11 +55,11 @@ TEST(SubstitutePads, RunsTakeObjectsInOrder) {
               ElementsAre(1000001, 5, 1000002, 1000002));
 }
 
-TEST(SubstitutePads, MoreRunsThanObjects) {  // C17
+TEST(SubstitutePads, C17MoreRunsThanObjects) {
   EXPECT_THAT(Substituted({kImage, 5, kImage, 6}, {1}), ElementsAre(1000001, 5, 1000001, 6));
 }
 
-TEST(SubstitutePads, MoreObjectsThanRuns) {  // C18
+TEST(SubstitutePads, C18MoreObjectsThanRuns) {
   EXPECT_THAT(Substituted({4, kImage, kImage, 6}, {1, 2}), ElementsAre(4, 1000001, 1000001, 6));
 }
 

@@ -26,7 +26,7 @@ CacheOwnerId Owner() {
 const std::string kOnes(32, '1');
 const std::string kDomainText = std::string(32, 'a') + ":" + std::string(32, 'b');
 
-TEST(StableId, Vectors) {
+TEST(StableId, C21Vectors) {
   EXPECT_EQ(ExplicitSlot({{"slot", "worker-a-rank-0"}})->Text(),
             "31999d8b3c61d36a16286f6a32dd4095");
   EXPECT_EQ(ExplicitSemantics({{"mapping", "tp2"}, {"weights", "revision-a"}}, 512, 1)->Text(),

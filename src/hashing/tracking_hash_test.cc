@@ -40,7 +40,7 @@ std::vector<std::uint64_t> Identities(const TrackingHasher& hasher, const Tracki
   return raws;
 }
 
-TEST(TrackingHasher, KeyedVectorWithEveryField) {
+TEST(TrackingHasher, C21KeyedVectorWithEveryField) {
   const TrackingHasher hasher(KeyOf(0x5A), "2026-01");
   const TrackingScope scope{.model = "model-a",
                             .routing_group = "tenant-a",
@@ -55,7 +55,7 @@ TEST(TrackingHasher, KeyedVectorWithEveryField) {
   EXPECT_FALSE(hasher.is_public());
 }
 
-TEST(TrackingHasher, KeyedVectors) {
+TEST(TrackingHasher, C21KeyedVectors) {
   const TrackingHasher hasher(KeyOf(0x41), "2026-01");
   TrackingScope scope{.model = "model", .block_size = 4};
   EXPECT_THAT(Identities(hasher, scope, 10),

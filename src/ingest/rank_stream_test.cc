@@ -168,7 +168,7 @@ TEST_P(RankStreamRejects, AndGoesOn) {
 INSTANTIATE_TEST_SUITE_P(
     Rows, RankStreamRejects,
     testing::Values(Frames{"NoFrame", {}, true}, Frames{"OneFrame", {"x"}, true},
-                    Frames{"T2TwoFrames", {"", "p"}, true},
+                    Frames{"T2T3TwoFrames", {"", "p"}, true},
                     Frames{"T4FourFrames", {"", std::string(8, '\0'), "p", "q"}, true},
                     Frames{"T5FourBytes", {"", "1234", "p"}, false},
                     Frames{"T5SevenBytes", {"", "1234567", "p"}, false},
@@ -897,6 +897,22 @@ TEST(RankStream, ARankOfWhichNothingIsLeftIsBlind) {
   s.Pass(Millis{120'000});
   EXPECT_THAT(s.Take(), ElementsAre("clear"));
   EXPECT_EQ(s.State(), "blind disconnected");
+}
+
+TEST(RankStream, T15AStreamThatEndsIsWithdrawnAndTakenUpAgain) {
+  Stream s(true);
+  s.Start(5);
+  s.Disconnect();
+  EXPECT_EQ(s.State(), "warming disconnected") << "no longer exact";
+  s.Pass(Millis{120'000});
+  EXPECT_THAT(s.Take(), ElementsAre("clear"));
+  EXPECT_EQ(s.State(), "blind disconnected");
+  s.Connect();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0")) << "the listener did not end with its source";
+  s.End();
+  s.Live(0, "new");
+  EXPECT_THAT(s.Take(), ElementsAre("apply 0:new"));
+  EXPECT_EQ(s.State(), "exact none");
 }
 
 TEST(RankStream, WhatHangsUpIsNotWaitedForInSilence) {

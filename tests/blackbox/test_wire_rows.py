@@ -7,7 +7,7 @@ reason. Rows about hash vectors, bindings and the publishing side have no socket
 
 import struct
 
-from kvr_testlib import (A, B, C, CLEARED, IndexerTest, main, pack, removed, settle, stored)
+from kvr_testlib import (A, B, C, CLEARED, FakeEngine, IndexerTest, main, pack, removed, settle, stored)
 
 DIGEST = "0123456789abcdef" + "0" * 48
 DIGEST_HASH = 0x0123456789ABCDEF
@@ -287,6 +287,14 @@ class Rows(IndexerTest):
     def test_conversion(self):
         self.check(CONVERSION)
 
+    def test_c6_the_log_is_not_flooded(self):
+        engine = self.fresh()
+        for _ in range(20):
+            self.send(engine, *[stored([7], 7, A)] * 50)
+        self.assertEqual(self.indexer.filtered("self_referencing"), 1000)
+        lines = [line for line in self.indexer.log().splitlines() if "self_referencing" in line]
+        self.assertEqual(len(lines), 1, lines)
+
     def test_tiers(self):
         for row, events, identity, want in TIERS:
             with self.subTest(row):
@@ -353,8 +361,9 @@ class Framing(IndexerTest):
         seq = lambda number: struct.pack(">Q", number)
         refused = [
             ("T2", "frames_rejected", [seq(0), good(1, A)]),
+            ("T3", "frames_rejected", [b"a topic", good(1, A)]),  # no number, no order
             ("T4", "frames_rejected", [b"", seq(0), good(1, A), b"more"]),
-            ("T5", "frames_rejected", [b"", b"\0\0\0\0", good(1, A)]),
+            ("T5 short", "frames_rejected", [b"", b"\0\0\0\0", good(1, A)]),
             ("T5 long", "frames_rejected", [b"", b"\0" * 9, good(1, A)]),
         ]
         for i, (row, _, frames) in enumerate(refused, start=1):
@@ -378,6 +387,22 @@ class Framing(IndexerTest):
         for tokens in (A, B, C):
             self.expect(tokens, 4)
 
+    def test_t12_t13_t15_a_source_that_ends_and_comes_back(self):
+        """It is withdrawn; the listener stays, and what comes next is a new engine's."""
+        engine = self.engine(1)
+        self.send(engine, stored([11], None, A), stored([12], 11, B))
+        engine.close()
+        settle(lambda: self.indexer.listener()["status"] == "active", False)
+        self.assertNotEqual(self.indexer.listener()["state"], "exact")
+        new = FakeEngine(endpoint=engine.endpoint)
+        self.addCleanup(new.close)
+        new.worker, new.rank = 1, 0
+        new.wait_subscriber()
+        self.send(new, stored([21], None, C))
+        self.expect(A, 0)
+        self.expect(C, 4)
+        settle(lambda: self.indexer.listener()["status"], "active")
+
     def test_t14_t16_an_idle_stream(self):
         """Nothing came: it is healthy, and it ends when asked to."""
         engine = self.engine(1)
@@ -385,6 +410,89 @@ class Framing(IndexerTest):
         self.assertEqual(self.indexer.unregister(1).status, 200)
         self.assertEqual(self.indexer.workers(), {})
         self.assertEqual(self.indexer.register(1, engine.endpoint).status, 201)
+
+
+class Replay(IndexerTest):
+    """0 to 2 are applied, 3 to 5 are missed, 6 shows it: what becomes of the answer to that."""
+    words = ("--ingest-replay-silence-ms", 300, "--ingest-replay-attempts", 2)
+
+    ROWS = [  # layout; what is answered of 3 to 5; what is held in the end; the rank's state
+        ("T17", "seq", [3, 4, 5], range(7), ("exact", "none")),
+        ("T18", "topic", [3, 4, 5], range(7), ("exact", "none")),
+        ("T20", "seq", [], [0, 1, 2, 6], ("degraded", "gap_unrepaired")),
+        ("T21", "seq", [5], [5, 6], ("degraded", "history_gone")),
+        ("T22", "seq", [3, 5], [0, 1, 2, 3, 5, 6], ("degraded", "gap_unrepaired")),
+        ("T23", "seq", [3, 4], [0, 1, 2, 3, 4, 6], ("degraded", "gap_unrepaired")),
+        ("T24", "seq", [3, -4, 5], [0, 1, 2, 3, 5, 6], ("degraded", "undecodable")),
+        ("T25", "seq", None, [0, 1, 2, 6], ("degraded", "replay_failed")),
+    ]
+
+    @staticmethod
+    def message(i):
+        return envelope(stored([100 + i], None, [i + 1] * 4))
+
+    def missed(self, worker, layout):
+        engine = self.engine(worker, replay=True, layout=layout)
+        for i in range(3):
+            engine.publish(i, self.message(i))
+        self.drain(engine)
+        settle(lambda: self.indexer.listener(worker)["state"], "exact")
+        return engine
+
+    def ended(self, worker, held, state):
+        settle(lambda: self.indexer.watermark(worker), 6)
+        listener = settle(lambda: self.indexer.listener(worker), lambda l: l["state"] == state[0])
+        self.assertEqual(listener.get("reason", "none"), state[1])
+        self.assertEqual([block[4] for block in self.indexer.dumped(worker)],
+                         [100 + i for i in held])
+
+    def test_t17_to_t25_answers(self):
+        for worker, (row, layout, given, held, state) in enumerate(self.ROWS, start=1):
+            with self.subTest(row):
+                engine = self.missed(worker, layout)
+
+                def answer(start, engine=engine, given=given):
+                    if given is None:
+                        return []
+                    known = [] if given == [5] else range(start, 3)
+                    frames = [engine.framed(i, self.message(i)) for i in known]
+                    frames += [engine.framed(abs(i), self.message(i) if i > 0 else b"\xc1")
+                               for i in given if abs(i) >= start]
+                    return [*frames, engine.end()]
+
+                engine.answer = answer
+                engine.publish(6, self.message(6), live=True)
+                self.ended(worker, held, state)
+
+    def test_t19_an_empty_payload_ends_whatever_its_number(self):
+        engine = self.missed(1, "seq")
+        engine.answer = lambda start: [
+            *(engine.framed(i, self.message(i)) for i in range(start, 6)), engine.framed(77, b"")]
+        engine.publish(6, self.message(6))
+        self.ended(1, range(7), ("exact", "none"))
+
+
+class Parking(IndexerTest):
+    words = ("--ingest-replay-silence-ms", 60_000)
+
+    def test_t26_live_messages_that_wait_are_bounded(self):
+        """More than can be parked come while the answer is awaited; they are fetched afterwards."""
+        engine, count = self.engine(1, replay=True), 6_000
+        one = lambda i: envelope(stored([100 + i], None, [i + 1] * 4))
+        engine.publish(0, one(0))
+        self.drain(engine)
+        settle(lambda: self.indexer.listener()["state"], "exact")
+        engine.replay_paused.set()
+        engine.publish(1, one(1), live=False)
+        for i in range(2, count):
+            engine.publish(i, one(i))
+        overflow = lambda: self.indexer.metrics().total("kvr_ingest_parked_dropped_total")
+        settle(overflow, count - 2 - 4096, seconds=60)
+        self.assertEqual(self.indexer.watermark(), 0)
+        engine.replay_paused.clear()
+        settle(self.indexer.watermark, count - 1, seconds=60)
+        settle(lambda: self.indexer.listener()["state"], "exact", seconds=60)
+        self.assertEqual(len(self.indexer.dumped()), count)
 
 
 if __name__ == "__main__":

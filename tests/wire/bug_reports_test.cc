@@ -2,10 +2,12 @@
 // normalising go; the numbers are those of our collection of such reports.
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/hex.h"
+#include "hashing/block_hash.h"
 #include "support/json_msgpack.h"
 #include "wire/stream.h"
 
@@ -129,6 +131,43 @@ TEST(BugReports, R11OneHashUnderTwoSalts) {
   EXPECT_EQ(stream.Feed(Batch({Rm("11")})), "removed device 11");
 }
 
+// What a request hashes for a block of four placeholders that shows these objects.
+std::string Placeholders(std::vector<hashing::MmHash> objects) {
+  const std::vector<TokenId> window(4, 9);
+  return std::to_string(Raw(hashing::HashBlock(window, hashing::Seed(), objects)));
+}
+
+std::string Image(std::string_view last_digits) {
+  return "00000000000000" + std::string(last_digits) + std::string(48, '0');
+}
+
+TEST(BugReports, R13ImagesDifferAndOnlyTheirOwnBlocks) {
+  const auto keys = [](const std::string& block) { return R"("extra_keys":[)" + block + "]"; };
+  const auto key = [](std::string_view digits, int offset) {
+    return R"([")" + Image(digits) + "\"," + std::to_string(offset) + "]";
+  };
+  Stream stream;
+  EXPECT_EQ(stream.Feed(Batch({St("11,12,13", "null", "1,2,3,4,9,9,9,9,5,6,7,8",
+                                  keys("null,[" + key("aa", 0) + "],null"))})),
+            "stored device 11=A 12=" + Placeholders({0xaa}) + " 13=B !eligible");
+  EXPECT_NE(Placeholders({0xaa}), Placeholders({0xbb}));
+  EXPECT_NE(Placeholders({0xaa}), Placeholders({}));
+
+  const std::pair<std::string, std::vector<hashing::MmHash>> rows[] = {
+      {key("aa", 0) + "," + key("bb", 2), {0xaa, 0xbb}},
+      {key("bb", 0) + "," + key("aa", 2), {0xaa, 0xbb}},
+      {key("aa", 0) + "," + key("aa", 2), {0xaa, 0xaa}},
+      {key("bb", 0), {0xbb}},
+  };
+  for (const auto& [block, objects] : rows) {
+    Stream fresh;
+    EXPECT_EQ(fresh.Feed(Batch({St("21", "null", "9,9,9,9", keys("[" + block + "]"))})),
+              "stored device 21=" + Placeholders(objects) + " !eligible");
+  }
+  EXPECT_EQ(Placeholders({0xaa, 0xbb}), Placeholders({0xbb, 0xaa}));
+  EXPECT_NE(Placeholders({0xaa, 0xaa}), Placeholders({0xaa}));
+}
+
 TEST(BugReports, R14MeaningfulDigitsOfImageHashes) {
   const std::string digits = "1111111111111111";
   const std::string zeros(48, '0');
@@ -140,6 +179,47 @@ TEST(BugReports, R14MeaningfulDigitsOfImageHashes) {
     Stream stream;
     EXPECT_EQ(stream.Feed(Batch({St("11", "null", kA, R"("extra_keys":[[")" + name + R"("]])")})),
               "stored device 11=" + Local('A', "", "", {hash}) + " !eligible");
+  }
+}
+
+TEST(BugReports, R16AChildOfAMissedParentKeepsItsUnknownPlace) {
+  Stream late;  // block 11, which had a salt, came before
+  EXPECT_EQ(late.Feed(Batch({St("12", "11", kB)})), "stored device <11 12=B")
+      << "under a parent that no index knows, so that no prompt reaches it";
+
+  Stream whole;
+  EXPECT_EQ(whole.Feed(Batch({St("11", "null", kA, R"("cache_salt":"a")"), St("12", "11", kB),
+                              St("13", "12", kC)})),
+            "stored device 11=" + Local('A', "", "a") + "; stored device <11 12=" +
+                Local('B', "", "a") + "; stored device <12 13=" + Local('C', "", "a"));
+  EXPECT_EQ(whole.Feed(Batch({std::string(kClr), St("12", "11", kB)})),
+            "cleared; stored device <11 12=B");
+}
+
+TEST(BugReports, R17AnAdapterReachesEveryHash) {
+  const auto adapter = [](std::string_view name) {
+    return R"("lora_name":")" + std::string(name) + R"(")";
+  };
+  std::vector<SequenceHash> ends;
+  for (const std::string_view name : {"ad1", "ad2", ""}) {
+    Stream stream;
+    EXPECT_EQ(stream.Feed(Batch({St("11,12", "null", "1,2,3,4,5,6,7,8", adapter(name))})),
+              name.empty() ? "stored device 11=A 12=B"
+                           : "stored device 11=" + Local('A', name) + " 12=" + Local('B', name));
+    // The request's side, by which loads are told apart as well.
+    std::vector<BlockHash> blocks;
+    hashing::HashBlocks(std::vector<TokenId>{1, 2, 3, 4, 5, 6, 7, 8},
+                        {.block_size = 4, .seed = hashing::Seed(name, {})}, blocks);
+    const auto stored = stream.batch().events.at(0).blocks;
+    EXPECT_TRUE(std::equal(
+        stored.begin(), stored.end(), blocks.begin(), blocks.end(),
+        [](const PlacedBlock& placed, BlockHash asked) { return placed.local == asked; }));
+    std::vector<SequenceHash> chain;
+    hashing::ChainHashes(blocks, chain);
+    for (const SequenceHash hash : chain) {
+      EXPECT_EQ(std::count(ends.begin(), ends.end(), hash), 0);
+      ends.push_back(hash);
+    }
   }
 }
 
@@ -224,6 +304,18 @@ TEST(BugReports, R23RemovalsOfAnotherWindow) {
     EXPECT_EQ(stream.Feed(Batch({removal})), "drop 0 non_main_group") << removal;
   }
   EXPECT_EQ(stream.Feed(Batch({Rm("13")})), "removed device 13");
+}
+
+TEST(BugReports, R25AParentThatWasNeverAnnounced) {
+  Stream stream;
+  EXPECT_EQ(stream.Feed(Batch({St("11", "null", kA), St("13", "12", kC), St("14", "13", kD)})),
+            "stored device 11=A; stored device <12 13=C; stored device <13 14=D")
+      << "never from the root";
+  EXPECT_EQ(stream.Feed(Batch({St("12", "11", kB), Rm("13")})),
+            "stored device <11 12=B; removed device 13");
+  // The piece of a block, with the place before it as its parent, has no place of its own.
+  EXPECT_EQ(stream.Feed(Batch({St("15", "99", "17,18", R"("block_size":2)")})),
+            "drop 0 partial_block");
 }
 
 TEST(BugReports, R28UnknownMediaAreNotTheDevice) {

@@ -1,12 +1,17 @@
-// Rows X1 to X19, N1 to N37 and C1 to C20: extra keys, the normaliser, conversion.
+// Rows X1 to X19, N1 to N37 and C1 to C22: extra keys, the normaliser, conversion.
+#include <algorithm>
 #include <array>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "hashing/block_hash.h"
 #include "hashing/mm_pads.h"
 #include "hashing/xxh3.h"
+#include "support/json_msgpack.h"
 #include "wire/stream.h"
 
 namespace kvr::test {
@@ -184,25 +189,25 @@ TEST(NormaliserRows, Media) {
                  });
   }
   const struct {
-    std::string_view medium, tier;
-  } known[] = {{"GPU", "device"},
-               {"DEVICE", "device"},
-               {"CPU", "host_pinned"},
-               {"CPU_PINNED", "host_pinned"},
-               {"CPU_TIER1", "host_pinned"},
-               {"CPU_TIER2", "disk"},
-               {"DISK", "disk"},
-               {"NVME", "disk"},
-               {"STORAGE", "disk"},
-               {"EXTERNAL", "external"},
-               {"NETWORK", "external"},
-               {"REMOTE", "external"},
-               {"SHARED", "external"}};
+    std::string_view id, medium, tier;
+  } known[] = {{"the device by name", "GPU", "device"},
+               {"the device by kind", "DEVICE", "device"},
+               {"N2", "CPU", "host_pinned"},
+               {"N2", "CPU_PINNED", "host_pinned"},
+               {"N2", "CPU_TIER1", "host_pinned"},
+               {"N3", "CPU_TIER2", "disk"},
+               {"N3", "DISK", "disk"},
+               {"N3", "NVME", "disk"},
+               {"N3", "STORAGE", "disk"},
+               {"N4", "EXTERNAL", "external"},
+               {"N4", "NETWORK", "external"},
+               {"N4", "REMOTE", "external"},
+               {"N4", "SHARED", "external"}};
   for (const auto& row : known) {
     const std::string more = R"("medium":")" + std::string(row.medium) + R"(")";
-    Expect("N2 N3 N4", {{{St("11", "null", kA, more), Rm("11", more)},
-                         "stored " + std::string(row.tier) + " 11=A; removed " +
-                             std::string(row.tier) + " 11"}});
+    Expect(row.id, {{{St("11", "null", kA, more), Rm("11", more)},
+                     "stored " + std::string(row.tier) + " 11=A; removed " + std::string(row.tier) +
+                         " 11"}});
   }
 }
 
@@ -377,6 +382,23 @@ TEST(NormaliserRows, N36PlaceholdersAreNamesOnly) {
                   "named host_pinned 11"}});
 }
 
+TEST(NormaliserRows, N35AFilteredEventLeavesNoHole) {
+  Stream stream;
+  EXPECT_EQ(stream.Feed(Batch({St("11", "null", kA), R"(["Ignored"])", St("12", "11", kB)})),
+            "stored device 11=A; stored device <11 12=B; drop 1 ignored_event");
+  EXPECT_EQ(stream.batch().event_index, (std::vector<std::uint32_t>{0, 2}))
+      << "their places in the batch; what is numbered is the message";
+}
+
+TEST(ConversionRows, C9C10ParentsAndTiers) {
+  Stream stream;
+  EXPECT_EQ(stream.Feed(Batch({St("11", "null", kA, R"("medium":"CPU")"),
+                               St("12", "11", kB, R"("medium":"DISK")"), std::string(kClr)})),
+            "stored host_pinned 11=A; stored disk <11 12=B; cleared");
+  EXPECT_EQ(stream.batch().events[0].parent, std::nullopt);  // C9
+  EXPECT_EQ(stream.batch().events[2].tier, Tier::kDevice);   // C10
+}
+
 TEST(ConversionRows, BlocksAreCutFromTheLeft) {
   const std::string ab = "1,2,3,4,5,6,7,8";
   Expect("C1", {{{St("11,12", "null", ab)}, "stored device 11=A 12=B"}});
@@ -440,7 +462,11 @@ TEST(ConversionRows, RepeatedHashes) {
 
 TEST(ConversionRows, Identity) {
   Expect("C11", {{{St("11", "null", kA, R"("lora_name":"")")}, "stored device 11=A"}});
-  EXPECT_NE(Local('A', "x"), Local('A', "", "x"));  // C12
+  Expect(
+      "C12",
+      {{{St("11", "null", kA, R"("lora_name":"x")")}, "stored device 11=" + Local('A', "x")},
+       {{St("12", "null", kA, R"("cache_salt":"x")")}, "stored device 12=" + Local('A', "", "x")}});
+  EXPECT_NE(Local('A', "x"), Local('A', "", "x"));
   const auto objects = [](std::string_view infos) {
     return St("11", "null", kA, R"("block_mm_infos":)" + std::string(infos));
   };
@@ -455,25 +481,41 @@ TEST(ConversionRows, Identity) {
 TEST(ConversionRows, Pads) {
   auto options = StreamOptions();
   options.image_token = 9;
-  const auto feed = [&](const std::string& event) {
-    Stream stream(options);
-    return stream.Feed(Batch({event}));
-  };
   const auto plain = [](std::array<TokenId, 4> tokens) {
-    return std::to_string(Raw(hashing::HashBlock(tokens, hashing::Seed())));
+    return "stored device 11=" + std::to_string(Raw(hashing::HashBlock(tokens, hashing::Seed())));
   };
-  const std::string mm = Keys("[[" + Quoted(kDigest) + "]]");
-  EXPECT_EQ(feed(St("11", "null", "1,9,9,2", mm)),  // C15
-            "stored device 11=11976489796984064783 !eligible");
-  EXPECT_EQ(feed(St("11", "null", "1,9,9,2")), "stored device 11=" + plain({1, 9, 9, 2}));  // C16
+  const std::string vector = "stored device 11=11976489796984064783 !eligible";
+  const std::string one = Keys("[[" + Quoted(kDigest) + "]]");
+  const std::string two = Keys("[[" + Quoted(kDigest) + "," + Quoted(std::string(64, 'a')) + "]]");
   const TokenId pad = hashing::PadToken(kDigestHash);
-  EXPECT_EQ(feed(St("11", "null", "9,1,9,2", mm)),  // C17
-            "stored device 11=" + plain({pad, 1, pad, 2}) + " !eligible");
-  EXPECT_EQ(feed(St("11", "null", "1,9,9,2",  // C18
-                    Keys("[[" + Quoted(kDigest) + "," + Quoted(std::string(64, 'a')) + "]]"))),
-            "stored device 11=11976489796984064783 !eligible");
-  EXPECT_EQ(feed(St("11", "null", kA, mm)),  // no placeholder in the block
-            "stored device 11=" + Local('A', "", "", {kDigestHash}) + " !eligible");
+  const struct {
+    std::string_view id;
+    std::string event, expected;
+  } rows[] = {
+      {"C15", St("11", "null", "1,9,9,2", one), vector},
+      {"C16", St("11", "null", "1,9,9,2"), plain({1, 9, 9, 2})},
+      {"C17", St("11", "null", "9,1,9,2", one), plain({pad, 1, pad, 2}) + " !eligible"},
+      {"C18", St("11", "null", "1,9,9,2", two), vector},
+      {"no placeholder in the block", St("11", "null", kA, one),
+       "stored device 11=" + Local('A', "", "", {kDigestHash}) + " !eligible"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Stream stream(options);
+    EXPECT_EQ(stream.Feed(Batch({row.event})), row.expected);
+  }
+}
+
+TEST(ConversionRows, C22APayloadMayLieAnywhere) {
+  const auto payload = MsgpackFromJson(Batch({St("11,12", "null", "1,2,3,4,5,6,7,8")}));
+  std::vector<std::byte> room(payload.size() + 8);
+  for (std::size_t shift = 0; shift < 8; ++shift) {
+    std::copy(payload.begin(), payload.end(), room.begin() + static_cast<std::ptrdiff_t>(shift));
+    Stream stream;
+    EXPECT_EQ(stream.FeedBytes(std::span(room).subspan(shift, payload.size())),
+              "stored device 11=A 12=B")
+        << shift;
+  }
 }
 
 TEST(Copies, ABlockGoesWithItsLastCopy) {
