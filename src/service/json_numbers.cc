@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
+#include "service/json_chars.h"
+
 namespace kvr::service {
 namespace {
 
@@ -13,10 +15,6 @@ namespace {
 constexpr std::size_t kSafeDigits = 18;
 // Of a field's name, in an error.
 constexpr std::size_t kNameBytesMax = 64;
-
-bool IsDigit(char c) {
-  return c >= '0' && c <= '9';
-}
 
 class Scan {
  public:

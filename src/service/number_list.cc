@@ -9,17 +9,12 @@
 #include <emmintrin.h>
 #endif
 
+#include "service/json_chars.h"
+
 namespace kvr::service {
 namespace {
 
 constexpr std::size_t kNowhere = std::string_view::npos;
-
-bool IsDigit(char c) {
-  return static_cast<unsigned char>(c - '0') < 10;
-}
-bool IsSpace(char c) {
-  return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
 
 // --- the way to the list ------------------------------------------------------------------------
 

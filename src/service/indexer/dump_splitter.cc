@@ -4,12 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "service/json_chars.h"
+
 namespace kvr::service {
 namespace {
-
-bool IsSpace(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
 
 // How the head of a partition begins, among lines.
 constexpr std::string_view kLineHead = "{\"partition\":";
