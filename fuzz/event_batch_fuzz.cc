@@ -109,12 +109,16 @@ void DecodeJson(std::span<const std::byte> payload) {
   if (decoder.Decode(payload, limits, 4, batch)) CheckLimits(batch, limits);
 }
 
-void Translate(std::span<const std::byte> payload) {
+void Translate(std::span<const std::byte> payload, bool lenient_media) {
   kvr::placement::TranslatorOptions options;
   options.block_size = 4;
+  options.lenient_media = lenient_media;  // which expects chunks
   options.limits = Limits();
   options.ranks_max = 2;
-  options.counted_blocks_max = 16;
+  options.memory.counted_blocks_max = 16;
+  options.memory.held_names_max = 4;
+  options.memory.chunk_blocks_max = 4;
+  options.memory.chunks_max = 2;
   options.image_token = 9;
   kvr::placement::EventTranslator translator(options);
   kvr::placement::PlacementBatch out;
@@ -144,6 +148,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   } else {
     Decode(payload);
   }
-  Translate(payload);
+  Translate(payload, false);
+  Translate(payload, true);
   return 0;
 }

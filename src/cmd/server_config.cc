@@ -99,12 +99,43 @@ void BindStreams(ServerConfig& config, config::OptionTable& table) {
              "Forget the blocks of an engine that is gone for so long; 0: never");
 }
 
+void BindMemory(placement::MemoryLimits& memory, config::OptionTable& table) {
+  table
+      .Bind("ingest", "counted_blocks_max", &memory.counted_blocks_max,
+            "Blocks of a rank whose copies are counted; beyond, a removal passes at the first copy "
+            "that goes, and salts are not inherited",
+            std::size_t{1})
+      .Unit("blocks");
+  table
+      .Bind("ingest", "held_names_max", &memory.held_names_max,
+            "Names of a rank's host copies that wait until the kind of their cache group is known; "
+            "with more none waits until the rank is cleared")
+      .Unit("names");
+  table
+      .Bind(
+          "ingest", "chunk_blocks_max", &memory.chunk_blocks_max,
+          "Device blocks of a rank by which LMCache's chunks are told; beyond, further blocks are "
+          "in no chunk",
+          std::size_t{1})
+      .Unit("blocks");
+  table
+      .Bind("ingest", "chunks_max", &memory.chunks_max,
+            "LMCache chunks of a rank; beyond, the one that would expire first goes",
+            std::size_t{1})
+      .Unit("chunks");
+  table.Bind("ingest", "chunk_ttl_ms", &memory.chunk_ttl,
+             "An LMCache chunk goes so long after it was last announced, in the time of the "
+             "engine's messages: nobody says that it is gone",
+             Millis{1});
+}
+
 void BindIngest(ServerConfig& config, config::OptionTable& table) {
   ingest::Ingest::Options& ingest = config.ingest;
   table.Bind("ingest", "threads", &ingest.threads, "Threads that follow event streams",
              std::size_t{1}, kThreadsMax);
   BindStreams(config, table);
   BindTransport(config, table);
+  BindMemory(ingest.memory, table);
   table
       .Bind("ingest", "keep_rejected_bytes", &ingest.rejected_bytes_kept,
             "Of each undecodable event this many first bytes are shown by /workers/{id}/rejected; "

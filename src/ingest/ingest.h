@@ -62,6 +62,7 @@ class Ingest {
     // Exposes dynamo_kvrouter_kv_cache_events_applied and _event_warnings beside our own names.
     bool reference_metrics = false;
     placement::UnmappedKeys unmapped_keys = placement::UnmappedKeys::kFold;
+    placement::MemoryLimits memory;  // of each rank of each stream
     // Of each event that cannot be decoded so many first bytes are kept for fleet::RejectedLog, at
     // most RejectedEvent::kBytesMax. They may hold tokens and cache salts, so none by default.
     std::size_t rejected_bytes_kept = 0;

@@ -23,6 +23,7 @@ placement::TranslatorOptions TranslatorFor(const SourceSpec& spec, std::uint32_t
   options.digests = fleet::DigestEndOf(spec.source.engine);
   options.block_size = block_size;
   options.unmapped_keys = ingest.unmapped_keys;
+  options.memory = ingest.memory;
   return options;
 }
 

@@ -22,7 +22,7 @@ void ChunkBook::Learn(std::optional<EngineHash> parent, std::span<const BlockHas
     if (known == place_of_.end()) return;
     at = known->second;
   }
-  for (std::size_t i = 0; i < blocks.size() && place_of_.size() < kBlocksMax; ++i) {
+  for (std::size_t i = 0; i < blocks.size() && place_of_.size() < blocks_max_; ++i) {
     at = Next(at, blocks[i]);
     place_of_[Raw(names[i])] = *at;
     const auto [known, added] = by_place_.try_emplace(Raw(*at), Known{names[i]});
@@ -44,7 +44,7 @@ void ChunkBook::Forget(EngineHash name) {
 const ChunkBook::Chunk* ChunkBook::Store(EngineHash name, std::optional<EngineHash> parent,
                                          std::span<const BlockHash> blocks, bool whole, Tier tier,
                                          double now, bool& repeated) {
-  const double expires = now + kTtlSeconds;
+  const double expires = now + ttl_seconds_;
   const auto again = chunks_.find(Raw(name));
   repeated = again != chunks_.end();
   if (repeated) {
@@ -76,8 +76,8 @@ const ChunkBook::Chunk* ChunkBook::Store(EngineHash name, std::optional<EngineHa
 
 std::optional<ChunkBook::Chunk> ChunkBook::Expire(double now) {
   // A queue of twice the chunks is mostly out of date.
-  while (!queue_.empty() && (queue_.front().expires <= now || chunks_.size() > kChunksMax ||
-                             queue_.size() > 2 * kChunksMax)) {
+  while (!queue_.empty() && (queue_.front().expires <= now || chunks_.size() > chunks_max_ ||
+                             queue_.size() > 2 * chunks_max_)) {
     const Turn turn = queue_.front();
     queue_.pop_front();
     const auto found = chunks_.find(Raw(turn.chunk));

@@ -2,6 +2,7 @@
 // the module.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -12,6 +13,7 @@
 
 #include "model/ids.h"
 #include "model/tier.h"
+#include "placement/translator_options.h"
 
 namespace kvr::placement {
 
@@ -24,12 +26,10 @@ namespace kvr::placement {
 // Costs nothing until it is begun. Not thread-safe.
 class ChunkBook {
  public:
-  // Device blocks that are known by their tokens, and chunks. Beyond it further blocks are not
-  // known, so that their chunks are none; the chunk that would expire first gives way.
-  static constexpr std::size_t kBlocksMax = std::size_t{1} << 20;
-  static constexpr std::size_t kChunksMax = 16'384;
-  // In the time of the engine's batches: an engine that does nothing evicts nothing.
-  static constexpr double kTtlSeconds = 600;
+  explicit ChunkBook(const MemoryLimits& limits)
+      : blocks_max_(limits.chunk_blocks_max),
+        chunks_max_(limits.chunks_max),
+        ttl_seconds_(std::chrono::duration<double>(limits.chunk_ttl).count()) {}
 
   struct Chunk {
     SequenceHash end{};             // of its last block
@@ -69,6 +69,9 @@ class ChunkBook {
     double expires = 0;
   };
 
+  std::size_t blocks_max_;
+  std::size_t chunks_max_;
+  double ttl_seconds_;
   bool begun_ = false;
   std::unordered_map<std::uint64_t, Known> by_place_;         // sequence hash → the engine's name
   std::unordered_map<std::uint64_t, SequenceHash> place_of_;  // the engine's name → sequence hash

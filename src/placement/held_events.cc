@@ -8,7 +8,7 @@ namespace kvr::placement {
 
 bool HeldEvents::Hold(const wire::EventBatch& batch, const wire::EngineEvent& event, bool as_main) {
   const auto names = batch.HashesOf(event);
-  if (overflowed_ || names_ + names.size() > kNamesMax) {
+  if (overflowed_ || names_ + names.size() > names_max_) {
     Clear();
     overflowed_ = true;
     return false;

@@ -17,9 +17,7 @@ namespace kvr::placement {
 // thread-safe.
 class HeldEvents {
  public:
-  // Names of one rank. With more nothing is held any more until the rank is cleared: a store that
-  // is kept without its removal would promise too much.
-  static constexpr std::size_t kNamesMax = 16'384;
+  explicit HeldEvents(std::size_t names_max) : names_max_(names_max) {}
 
   struct Event {
     std::uint32_t group = 0;
@@ -30,13 +28,14 @@ class HeldEvents {
   };
 
   [[nodiscard]] bool empty() const { return events_.empty(); }
-  // False when there is no room.
+  // False when there is no room; see MemoryLimits::held_names_max.
   bool Hold(const wire::EventBatch& batch, const wire::EngineEvent& event, bool as_main);
   // Takes out what is held for the group, in its order.
   std::vector<Event> Take(std::uint32_t group);
   void Clear();
 
  private:
+  std::size_t names_max_;
   std::vector<Event> events_;
   std::size_t names_ = 0;
   bool overflowed_ = false;

@@ -55,10 +55,4 @@ void GroupTable::Learn(const wire::EngineEvent& event) {
   }
 }
 
-GroupTable::Entry* GroupTable::Find(std::uint32_t group) {
-  const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const Entry& entry) { return entry.side.group == group; });
-  return found == entries_.end() ? nullptr : &*found;
-}
-
 }  // namespace kvr::placement

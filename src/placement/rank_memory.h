@@ -10,6 +10,7 @@
 #include "placement/chunk_book.h"
 #include "placement/copy_table.h"
 #include "placement/held_events.h"
+#include "placement/translator_options.h"
 #include "wire/event_batch.h"
 
 namespace kvr::placement {
@@ -29,7 +30,12 @@ class GroupTable {
   // group.
   void Learn(const wire::EngineEvent& event);
   // Null when it was never learned.
-  [[nodiscard]] Entry* Find(std::uint32_t group);
+  [[nodiscard]] Entry* Find(std::uint32_t group) {
+    for (Entry& entry : entries_) {
+      if (entry.side.group == group) return &entry;
+    }
+    return nullptr;
+  }
   // True when another group than this one is the main group.
   [[nodiscard]] bool IsFurther(std::uint32_t group) const { return main_.value_or(group) != group; }
 
@@ -39,7 +45,11 @@ class GroupTable {
 };
 
 struct RankMemory {
-  RankMemory(std::uint32_t rank, std::size_t blocks_max) : dp_rank(rank), blocks(blocks_max) {}
+  RankMemory(std::uint32_t rank, const MemoryLimits& limits)
+      : dp_rank(rank),
+        blocks(limits.counted_blocks_max),
+        held(limits.held_names_max),
+        chunks(limits) {}
 
   std::uint32_t dp_rank;
   // What the main group's last telling store on the device said of the block size, in tokens.

@@ -594,7 +594,7 @@ TEST(Translator, ARestartForgetsEverything) {
 TEST(Translator, Limits) {
   auto options = StreamOptions();
   options.ranks_max = 2;
-  options.counted_blocks_max = 1;
+  options.memory.counted_blocks_max = 1;
   Stream stream(options);
   const std::string store = St("11", "null", kA);
   EXPECT_EQ(stream.Feed("[1.5,[" + store + "],0]"), "stored device 11=A");

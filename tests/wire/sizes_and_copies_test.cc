@@ -140,18 +140,61 @@ TEST(Chunks, Expire) {
   EXPECT_EQ(stream.translator().stats().unmatched_removals, 0u);
 }
 
+TEST(Chunks, LiveAsLongAsIsConfigured) {
+  auto options = StreamOptions();
+  options.lenient_media = true;
+  options.memory.chunk_ttl = Millis{1'500};
+  Stream stream(options);
+  const std::string chunk = St("71", "null", kAb, R"("block_size":8,"medium":"cpu")");
+  EXPECT_EQ(stream.Feed("[10,[" + St("11,12", "null", kAb) + "," + chunk + "],0]"),
+            "stored device 11=A 12=B; named host_pinned 11 12");
+  EXPECT_EQ(stream.Feed("[11.4,[],0]"), "");
+  EXPECT_EQ(stream.Feed("[11.5,[],0]"), "removed host_pinned 11 12");
+}
+
+TEST(Chunks, AreToldBySoManyDeviceBlocks) {
+  auto options = StreamOptions();
+  options.lenient_media = true;
+  options.memory.chunk_blocks_max = 1;
+  Stream stream(options);
+  EXPECT_EQ(stream.Feed(Batch({St("11,12", "null", kAb),
+                               St("71", "null", kAb, R"("block_size":8,"medium":"cpu")")})),
+            "stored device 11=A 12=B; named host_pinned 11");
+}
+
 TEST(Chunks, WithRoomForSoMany) {
   auto options = StreamOptions();
   options.lenient_media = true;
+  options.memory.chunks_max = 100;
   Stream stream(options);
   stream.Feed(Batch({St("11,12", "null", kAb)}));
-  for (int i = 0; i < 16'384; ++i)
+  for (int i = 0; i < 100; ++i)
     stream.Feed(Batch(
         {St(std::to_string(1'000'000 + i), "null", kAb, R"("block_size":8,"medium":"cpu")")}));
   EXPECT_EQ(stream.translator().stats().removed_blocks, 0u);
   const std::uint64_t held = stream.translator().stats().held_removals;
   stream.Feed(Batch({St("7", "null", kAb, R"("block_size":8,"medium":"cpu")")}));
   EXPECT_EQ(stream.translator().stats().held_removals, held + 2) << "the oldest gave way";
+}
+
+// Host copies of a group whose kind is not known yet.
+TEST(HeldNames, AreBoundedAsConfigured) {
+  const std::string group = R"("group_idx":5)";
+  const std::string host = group + R"(,"medium":"CPU")";
+  const std::string told = "stored device 11=A";
+  const std::pair<std::size_t, std::string> rows[] = {
+      {0, told}, {1, told}, {2, told + "; named host_pinned 21; named host_pinned 22"}};
+  for (const auto& [names_max, expected] : rows) {
+    auto options = StreamOptions();
+    options.memory.held_names_max = names_max;
+    Stream stream(options);
+    EXPECT_EQ(stream.Feed(Batch({St("21", "null", "", host), St("22", "21", "", host)})),
+              "drop 0 unlearned_group; drop 1 unlearned_group");
+    EXPECT_EQ(stream.Feed(Batch(
+                  {St("11", "null", kA, group + R"(,"kv_cache_spec_kind":"full_attention")")})),
+              expected)
+        << names_max;
+  }
 }
 
 TEST(BlockSizes, AreOfOneRankAndForgottenWithTheEngine) {
@@ -254,7 +297,7 @@ TEST(PhysicalCopies, V12RemovalsThatNoStoreExplainsAreCounted) {
 
 TEST(PhysicalCopies, NumbersNeedNoTable) {
   auto options = StreamOptions();
-  options.counted_blocks_max = 1;
+  options.memory.counted_blocks_max = 1;
   Stream stream(options);
   stream.Feed(Batch({St("11", "null", kA), St("12", "11", kB)}));
   EXPECT_EQ(stream.Feed(Batch({Rm("12", Left("[1]"))})), "");

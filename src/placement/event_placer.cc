@@ -1,0 +1,250 @@
+#include "placement/event_placer.h"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "placement/block_keys.h"
+#include "placement/copy_rules.h"
+#include "placement/event_filter.h"
+#include "placement/store_size.h"
+#include "wire/medium.h"
+
+namespace kvr::placement {
+
+using wire::EngineEvent;
+using wire::EventBatch;
+using wire::EventType;
+using wire::GroupKind;
+
+namespace {
+
+// Kinds of which nothing is looked for when a prefix is reused.
+bool NeverMatters(const GroupTable::Entry& entry) {
+  return entry.kind == GroupKind::kOther && entry.side.rule == SideRule::kNever;
+}
+
+template <typename T>
+wire::Slice Append(std::vector<T>& to, const std::vector<T>& what) {
+  const wire::Slice slice{static_cast<std::uint32_t>(to.size()),
+                          static_cast<std::uint32_t>(what.size())};
+  to.insert(to.end(), what.begin(), what.end());
+  return slice;
+}
+
+// One name for several blocks, or for a block that the engine calls otherwise.
+bool MayBeChunk(const EngineEvent& event, const EventBatch& batch, std::uint32_t block_size,
+                RankMemory& memory) {
+  if (event.hashes.count != 1 || event.eagle || block_size == 0) return false;
+  if (event.block_size > block_size) return true;
+  return memory.chunks.begun() && event.block_size == block_size &&
+         memory.blocks.Find(batch.HashesOf(event).front()) == nullptr;
+}
+
+}  // namespace
+
+std::optional<DropReason> EventPlacer::PlaceOwn(const EngineEvent& event, const EventBatch& batch,
+                                                RankMemory& memory, PlacementBatch& out) {
+  if (const auto reason = CheckOrigin(event)) return reason;
+  if (event.type == EventType::kCleared) {
+    memory.blocks.Clear();
+    memory.held.Clear();
+    memory.chunks.Clear();
+    Emit(event, PlacementKind::kCleared, Tier::kDevice, memory, out);
+    ends_.push_back(0);
+    return std::nullopt;
+  }
+  const auto tier = options_.lenient_media ? wire::TierFromMediumLeniently(event.medium)
+                                           : wire::TierFromMedium(event.medium);
+  if (!tier) return DropReason::kUnknownMedium;
+  if (OnPath(*tier)) {
+    if (event.type == EventType::kStored && event.group && event.kind != GroupKind::kAbsent) {
+      memory.groups.Learn(event);
+    }
+    const auto reason = CheckGroup(event, memory.groups);
+    if (*tier == Tier::kHostPinned && NeedsKind(event, memory.groups)) {
+      memory.held.Hold(batch, event, !reason);
+    }
+    if (reason) {
+      NoteSide(event, batch, *tier, memory, out);
+      return reason;
+    }
+  }
+  if (event.type == EventType::kRemoved) return Remove(event, batch, *tier, memory, out);
+  return Store(event, batch, *tier, memory, out);
+}
+
+// After a store that told the kind of a group: what was held for that group comes now, by name.
+void EventPlacer::Release(const EngineEvent& teller, EventBatch& batch, RankMemory& memory,
+                          PlacementBatch& out) {
+  if (teller.type != EventType::kStored || !teller.group || teller.kind == GroupKind::kAbsent ||
+      memory.groups.Find(*teller.group) == nullptr) {
+    return;
+  }
+  for (const HeldEvents::Event& held : memory.held.Take(*teller.group)) {
+    EngineEvent event;
+    event.index = teller.index;
+    event.group = held.group;
+    event.hashes = Append(batch.hashes, held.names);
+    const bool main = !CheckGroup(event, memory.groups);
+    if (held.as_main) {
+      if (main) continue;
+      // It was not the main's.
+      if (!held.removed) Remove(event, batch, Tier::kHostPinned, memory, out);
+    }
+    event.type = held.removed ? EventType::kRemoved : EventType::kStored;
+    event.copies_left = Append(batch.copies_left, held.copies_left);
+    if (!main) {
+      NoteSide(event, batch, Tier::kHostPinned, memory, out);
+    } else if (held.removed) {
+      Remove(event, batch, Tier::kHostPinned, memory, out);
+    } else {
+      Store(event, batch, Tier::kHostPinned, memory, out);
+    }
+  }
+}
+
+// An event on the path that is not the main group's.
+void EventPlacer::NoteSide(const EngineEvent& event, const EventBatch& batch, Tier tier,
+                           RankMemory& memory, PlacementBatch& out) {
+  const GroupTable::Entry* entry = event.group ? memory.groups.Find(*event.group) : nullptr;
+  if (entry == nullptr || NeverMatters(*entry)) return;
+  SideEvent& side = out.side.emplace_back();
+  side.before = static_cast<std::uint32_t>(out.events.size());
+  side.group = entry->side;
+  side.removed = event.type == EventType::kRemoved;
+  side.tier = tier;
+  const auto hashes = batch.HashesOf(event);
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    SideCopy& copy = out.side_copies.emplace_back(SideCopy{hashes[i]});
+    const std::uint32_t left = batch.CopiesLeftOf(event, i);
+    if (left != wire::kCopiesUnknown) copy.left = left;
+  }
+  side_ends_.push_back(out.side_copies.size());
+}
+
+PlacementEvent& EventPlacer::Emit(const EngineEvent& event, PlacementKind kind, Tier tier,
+                                  const RankMemory& memory, PlacementBatch& out) {
+  PlacementEvent& placed = out.events.emplace_back();
+  placed.kind = kind;
+  placed.tier = tier;
+  placed.rank = Rank{options_.rank.worker, memory.dp_rank};
+  out.event_index.push_back(event.index);
+  return placed;
+}
+
+std::optional<DropReason> EventPlacer::Remove(const EngineEvent& event, const EventBatch& batch,
+                                              Tier tier, RankMemory& memory, PlacementBatch& out) {
+  if (event.hashes.count == 0) return DropReason::kEmptyStore;
+  const std::size_t before = out.removed.size();
+  RemoveCopies(batch, event, tier, memory.blocks, out.removed, stats_);
+  if (memory.chunks.begun()) {
+    for (const EngineHash hash : batch.HashesOf(event)) {
+      if (memory.blocks.Find(hash) == nullptr) memory.chunks.Forget(hash);
+    }
+  }
+  const std::size_t passed = out.removed.size() - before;
+  stats_.removed_blocks += passed;
+  stats_.held_removals += event.hashes.count - passed;
+  if (passed > 0) {
+    Emit(event, PlacementKind::kRemoved, tier, memory, out);
+    ends_.push_back(out.removed.size());
+  }
+  return std::nullopt;
+}
+
+std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const EventBatch& batch,
+                                             Tier tier, RankMemory& memory, PlacementBatch& out) {
+  const std::string_view named = SaltOf(batch, event);
+  const Salt own = Salt::Named(named);
+  if (event.hashes.count == 0) return DropReason::kEmptyStore;
+  const Salt salt = InheritSalt(batch, event, tier, own, memory.blocks);
+  if (salt.state == SaltState::kAmbiguous) return DropReason::kAmbiguousCacheNamespace;
+  if (RepeatsHash(event, batch)) return DropReason::kSelfReferencing;
+  const bool off_device = tier != Tier::kDevice;
+  const bool hash_only =
+      event.tokens.count == 0 || (off_device && LacksKeys(batch, event, memory.blocks));
+  std::size_t count = event.hashes.count;
+  const std::uint32_t block_size =
+      options_.block_size != 0 ? options_.block_size : event.block_size;
+  if (!hash_only) {
+    if (off_device && MayBeChunk(event, batch, block_size, memory) &&
+        StoreChunk(event, batch, tier, block_size, memory, out)) {
+      return std::nullopt;
+    }
+    if (const auto reason = CountBlocks(event, tier, block_size, memory, stats_, count)) {
+      return reason;
+    }
+  }
+  const auto names = batch.HashesOf(event).first(count);
+  PlacementEvent& placed = Emit(event, PlacementKind::kStored, tier, memory, out);
+  placed.parent = event.parent;
+  placed.hash_only = hash_only;
+  if (hash_only) {
+    hasher_.AppendNames(names, out.blocks);
+  } else {
+    const bool complete =
+        hasher_.AppendBlocks(batch, event, named, salt, block_size, count, out.blocks);
+    placed.eligible = complete && (!off_device || KeysAreTold(batch, event, memory.blocks));
+    if (!off_device && memory.chunks.begun()) {
+      const auto tokens = hasher_.TokenHashes(batch, event, block_size);
+      memory.chunks.Learn(event.parent, tokens.first(count), names);
+    }
+  }
+  ends_.push_back(out.blocks.size());
+  stats_.stored_blocks += count;
+  AddCopies(std::span(out.blocks).last(count), tier, hash_only ? nullptr : &salt, hasher_.keyed(),
+            memory.blocks, stats_);
+  return std::nullopt;
+}
+
+// False when none of its blocks is known.
+bool EventPlacer::StoreChunk(const EngineEvent& event, const EventBatch& batch, Tier tier,
+                             std::uint32_t block_size, RankMemory& memory, PlacementBatch& out) {
+  memory.chunks.Begin();
+  const std::uint32_t tokens = std::min(event.tokens.count, event.block_size);
+  const auto blocks = hasher_.TokenHashes(batch, event, block_size);
+  bool repeated = false;
+  const ChunkBook::Chunk* chunk = memory.chunks.Store(
+      batch.HashesOf(event).front(), event.parent, blocks.first(tokens / block_size),
+      tokens % block_size == 0, tier, batch.ts, repeated);
+  if (chunk == nullptr) return false;
+  if (repeated) return true;
+  Emit(event, PlacementKind::kStored, tier, memory, out).hash_only = true;
+  hasher_.AppendNames(chunk->names, out.blocks);
+  ends_.push_back(out.blocks.size());
+  stats_.stored_blocks += chunk->names.size();
+  AddCopies(std::span(out.blocks).last(chunk->names.size()), tier, nullptr, hasher_.keyed(),
+            memory.blocks, stats_);
+  return true;
+}
+
+bool EventPlacer::RepeatsHash(const EngineEvent& event, const EventBatch& batch) {
+  const auto hashes = batch.HashesOf(event);
+  if (hashes.size() == 1) return event.parent == hashes.front();
+  seen_.Begin(hashes.size() + 1);
+  if (event.parent) seen_.Insert(*event.parent);
+  return !std::all_of(hashes.begin(), hashes.end(),
+                      [&](EngineHash hash) { return seen_.Insert(hash); });
+}
+
+void EventPlacer::ExpireChunks(EventBatch& batch, RankMemory& memory, PlacementBatch& out) {
+  while (const auto chunk = memory.chunks.Expire(batch.ts)) {
+    EngineEvent event;
+    event.type = EventType::kRemoved;
+    event.index = batch.events.empty() ? 0 : batch.events.back().index;
+    event.hashes = Append(batch.hashes, chunk->names);
+    Remove(event, batch, chunk->tier, memory, out);
+  }
+}
+
+void EventPlacer::End(PlacementBatch& out) const {
+  out.SetEventSpans(ends_);
+  std::size_t copy = 0;
+  for (std::size_t i = 0; i < out.side.size(); ++i) {
+    out.side[i].copies = std::span(out.side_copies).subspan(copy, side_ends_[i] - copy);
+    copy = side_ends_[i];
+  }
+}
+
+}  // namespace kvr::placement

@@ -1,0 +1,71 @@
+// Engine events → placement events. Private to the module.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "model/placement_event.h"
+#include "placement/block_hasher.h"
+#include "placement/chunk_book.h"
+#include "placement/drop_reason.h"
+#include "placement/hash_set.h"
+#include "placement/placement_batch.h"
+#include "placement/rank_memory.h"
+#include "placement/translator_options.h"
+#include "wire/event_batch.h"
+
+namespace kvr::placement {
+
+// Places the events of one decoded batch after the other, each by what earlier ones taught about
+// its rank. Begin, then Place for each event and perhaps ExpireChunks, then End. Not thread-safe;
+// `options` and `stats` must outlive it.
+class EventPlacer {
+ public:
+  EventPlacer(const TranslatorOptions& options, TranslatorStats& stats)
+      : options_(options), stats_(stats), hasher_(options) {}
+
+  void Begin() {
+    ends_.clear();
+    side_ends_.clear();
+  }
+  // Adds to `out` what the event of `batch` means; else says why it means nothing. What was held
+  // for want of it comes after it: names are appended to `batch` for that.
+  std::optional<DropReason> Place(const wire::EngineEvent& event, wire::EventBatch& batch,
+                                  RankMemory& memory, PlacementBatch& out) {
+    const auto reason = PlaceOwn(event, batch, memory, out);
+    if (!memory.held.empty()) Release(event, batch, memory, out);
+    return reason;
+  }
+  // Removes the copies of chunks whose time is over.
+  void ExpireChunks(wire::EventBatch& batch, RankMemory& memory, PlacementBatch& out);
+  // The vectors behind the spans of `out` have stopped growing.
+  void End(PlacementBatch& out) const;
+
+ private:
+  std::optional<DropReason> PlaceOwn(const wire::EngineEvent& event, const wire::EventBatch& batch,
+                                     RankMemory& memory, PlacementBatch& out);
+  void Release(const wire::EngineEvent& teller, wire::EventBatch& batch, RankMemory& memory,
+               PlacementBatch& out);
+  void NoteSide(const wire::EngineEvent& event, const wire::EventBatch& batch, Tier tier,
+                RankMemory& memory, PlacementBatch& out);
+  PlacementEvent& Emit(const wire::EngineEvent& event, PlacementKind kind, Tier tier,
+                       const RankMemory& memory, PlacementBatch& out);
+  std::optional<DropReason> Remove(const wire::EngineEvent& event, const wire::EventBatch& batch,
+                                   Tier tier, RankMemory& memory, PlacementBatch& out);
+  std::optional<DropReason> Store(const wire::EngineEvent& event, const wire::EventBatch& batch,
+                                  Tier tier, RankMemory& memory, PlacementBatch& out);
+  bool StoreChunk(const wire::EngineEvent& event, const wire::EventBatch& batch, Tier tier,
+                  std::uint32_t block_size, RankMemory& memory, PlacementBatch& out);
+  bool RepeatsHash(const wire::EngineEvent& event, const wire::EventBatch& batch);
+
+  const TranslatorOptions& options_;
+  TranslatorStats& stats_;
+  BlockHasher hasher_;
+  HashSet seen_;                        // scratch, kept for its capacity
+  std::vector<std::size_t> ends_;       // of each event's blocks or hashes in the output
+  std::vector<std::size_t> side_ends_;  // the same of the side events' copies
+};
+
+}  // namespace kvr::placement

@@ -1,0 +1,59 @@
+#include "placement/store_size.h"
+
+#include "hashing/block_hash.h"
+
+namespace kvr::placement {
+
+using wire::EngineEvent;
+
+namespace {
+
+// Whether a store of another block size names blocks of ours all the same; else why not.
+std::optional<DropReason> CheckOddSize(const EngineEvent& event, Tier tier,
+                                       std::uint32_t block_size, RankMemory& memory,
+                                       TranslatorStats& stats) {
+  const std::uint32_t hashes = event.hashes.count;
+  const std::uint32_t tokens = event.tokens.count;
+  if (block_size != 0 && event.block_size > block_size && event.block_size % block_size == 0 &&
+      !event.eagle) {
+    // The size of what the engine allocates at once, while names and tokens keep to ours.
+    if (tokens / block_size == hashes && tokens % block_size == 0) return std::nullopt;
+    if (tier != Tier::kDevice) return DropReason::kChunkedStore;
+  }
+  if (tier == Tier::kDevice && block_size != 0) {
+    const bool piece = event.block_size != 0 && block_size % event.block_size == 0 && hashes == 1 &&
+                       tokens == event.block_size;
+    if (piece && memory.size_confirmed && memory.wrong_block_size == 0) {
+      return DropReason::kPartialBlock;
+    }
+    memory.wrong_block_size = event.block_size;
+  }
+  stats.mismatched_block_size = event.block_size;
+  return DropReason::kBlockSizeMismatch;
+}
+
+// After a store on the device that was of the right size.
+void ConfirmSize(const EngineEvent& event, RankMemory& memory) {
+  memory.size_confirmed = true;
+  if (memory.wrong_block_size == 0) return;
+  if (!event.parent || memory.blocks.Find(*event.parent) != nullptr) memory.wrong_block_size = 0;
+}
+
+}  // namespace
+
+std::optional<DropReason> CountBlocks(const EngineEvent& event, Tier tier, std::uint32_t block_size,
+                                      RankMemory& memory, TranslatorStats& stats,
+                                      std::size_t& count) {
+  if (event.block_size != block_size || block_size == 0) {
+    if (const auto reason = CheckOddSize(event, tier, block_size, memory, stats)) return reason;
+  }
+  const std::size_t windows = hashing::BlockCount(event.tokens.count, block_size, event.eagle);
+  if (windows > event.hashes.count) return DropReason::kSparseStore;
+  if (windows == 0) return DropReason::kTokensTooShort;
+  if (tier == Tier::kDevice) ConfirmSize(event, memory);
+  count = windows;
+  stats.cut_blocks += event.hashes.count - windows;
+  return std::nullopt;
+}
+
+}  // namespace kvr::placement
