@@ -300,6 +300,8 @@ int Run(const std::vector<std::string>& argv) {
   std::string file;
   std::string engine;
   std::string block_size_word;
+  std::optional<TokenId> image_token;
+  std::optional<TokenId> video_token;
   bool stream = false;
   bool explain = false;
   bool lenient = false;
@@ -316,6 +318,8 @@ int Run(const std::vector<std::string>& argv) {
   app.add_option("--engine", engine,
                  "vllm, sglang or trtllm, as registered: how digests become numbers, where a "
                  "stream does not say it");
+  app.add_option("--image-token-id", image_token, "The image placeholder, as registered");
+  app.add_option("--video-token-id", video_token, "The video placeholder, as registered");
   app.add_flag("--lenient-media", lenient, "As a worker with `media: lenient`");
   app.add_flag("--stream", stream,
                "The frames are one stream in order: salts, groups and copies carry over. What a "
@@ -327,6 +331,8 @@ int Run(const std::vector<std::string>& argv) {
   placement::TranslatorOptions options;
   options.any_worker = true;
   options.lenient_media = lenient;
+  options.image_token = image_token;
+  options.video_token = video_token;
   const auto kind = fleet::EngineKindFromName(engine.empty() ? "unknown" : engine);
   if (!kind) {
     return UsageError(kName, fmt::format("--engine `{}` is none of vllm, sglang, trtllm", engine));

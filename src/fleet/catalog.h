@@ -44,6 +44,9 @@ struct EventSource {
   std::string topic;  // subscription prefix; empty takes everything
   EngineKind engine = EngineKind::kUnknown;
   bool lenient_media = false;  // the names that more producers give to tiers are accepted
+  // Placeholder ids, for prompts that name an image or a video by pad tokens.
+  std::optional<TokenId> image_token = {};
+  std::optional<TokenId> video_token = {};
 
   friend bool operator==(const EventSource&, const EventSource&) = default;
 };

@@ -23,6 +23,8 @@ placement::TranslatorOptions TranslatorFor(const SourceSpec& spec, std::uint32_t
   options.digests = fleet::DigestEndOf(spec.source.engine);
   options.block_size = block_size;
   options.unmapped_keys = ingest.unmapped_keys;
+  options.image_token = spec.source.image_token;
+  options.video_token = spec.source.video_token;
   options.memory = ingest.memory;
   return options;
 }

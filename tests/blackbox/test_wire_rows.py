@@ -295,6 +295,37 @@ class Rows(IndexerTest):
         lines = [line for line in self.indexer.log().splitlines() if "self_referencing" in line]
         self.assertEqual(len(lines), 1, lines)
 
+    def test_c15_to_c18_pads(self):
+        """The placeholder 9 stands for images; prompts name them by pads."""
+        pad = 1_000_000 + DIGEST_HASH % 2**30
+        other = "a" * 64
+        rows = [
+            ("C15", [1, 9, 9, 2], [DIGEST], [1, pad, pad, 2]),
+            ("C16", [1, 9, 9, 2], [], [1, 9, 9, 2]),
+            ("C17", [9, 1, 9, 2], [DIGEST], [pad, 1, pad, 2]),
+            ("C18", [1, 9, 9, 2], [DIGEST, other], [1, pad, pad, 2]),
+        ]
+        for row, tokens, names, prompt in rows:
+            with self.subTest(row):
+                self.worker += 1
+                engine = self.engine(self.worker, register=False)
+                answer = self.indexer.register(self.worker, engine.endpoint, image_token_id=9)
+                self.assertEqual(answer.status, 201, answer)
+                engine.wait_subscriber()
+                self.send(engine, stored([11], None, tokens, extra_keys=[names]))
+                self.expect(prompt, 4, self.worker)
+                if names:
+                    self.expect(tokens, 0, self.worker)
+                self.finish(engine)
+
+    def test_c19_a_block_size_of_zero(self):
+        engine = self.fresh()
+        self.assertEqual(self.indexer.register(99, engine.endpoint, block_size=0).status, 400)
+        self.send(engine, stored([11], None, A, block_size=0), stored([21], None, B))
+        self.assertEqual(self.indexer.filtered("block_size_mismatch"), 1)
+        self.expect(A, 0, self.worker)
+        self.expect(B, 4, self.worker)
+
     def test_tiers(self):
         for row, events, identity, want in TIERS:
             with self.subTest(row):

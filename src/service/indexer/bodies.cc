@@ -38,6 +38,12 @@ Result<Partition> ReadPartition(RequestBody& body) {
   return partition;
 }
 
+Result<std::optional<TokenId>> ReadToken(RequestBody& body, std::string_view field) {
+  KVR_TRY(const auto number, body.OptionalUnsigned(field, kU32Max));
+  if (!number) return std::optional<TokenId>();
+  return std::optional(static_cast<TokenId>(*number));
+}
+
 // What the events themselves do not say of the engine.
 Result<void> ReadDialect(RequestBody& body, fleet::EventSource& source) {
   KVR_TRY(const auto engine, body.OptionalString("engine"));
@@ -53,6 +59,8 @@ Result<void> ReadDialect(RequestBody& body, fleet::EventSource& source) {
     return Fail(ErrorCode::kInvalidArgument, "`media` must be strict or lenient");
   }
   source.lenient_media = media == "lenient";
+  KVR_TRY(source.image_token, ReadToken(body, "image_token_id"));
+  KVR_TRY(source.video_token, ReadToken(body, "video_token_id"));
   return {};
 }
 

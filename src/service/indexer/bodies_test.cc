@@ -26,6 +26,20 @@ TEST(Bodies, RegisterTakesAllFields) {
   EXPECT_THAT(body->notes.unknown_fields, ElementsAre("extra"));
 }
 
+TEST(Bodies, RegisterTakesPlaceholders) {
+  const std::string head =
+      R"({"instance_id":1,"endpoint":"tcp://h:1","model_name":"m","block_size":4)";
+  const auto body = ReadRegisterBody(head + R"(,"image_token_id":9,"video_token_id":0})");
+  ASSERT_TRUE(body) << body.error().message;
+  EXPECT_EQ(body->source.image_token, TokenId{9});
+  EXPECT_EQ(body->source.video_token, TokenId{0});
+  const auto none = ReadRegisterBody(head + R"(,"image_token_id":null})");
+  ASSERT_TRUE(none) << none.error().message;
+  EXPECT_EQ(none->source.image_token, std::nullopt);
+  for (const std::string bad : {"-1", "4294967296", R"("9")", "1.5"})
+    EXPECT_FALSE(ReadRegisterBody(head + R"(,"image_token_id":)" + bad + "}")) << bad;
+}
+
 TEST(Bodies, RegisterDefaults) {
   const auto body = ReadRegisterBody(
       R"({"instance_id":0,"endpoint":"","model_name":"m","block_size":16,"dp_rank":null})");
