@@ -80,6 +80,7 @@ class RunArena::Walk {
 
   // Who still walks ends where the path does.
   void Finish() {
+    wanted_ = true;
     if (run_ != nullptr) {
       // The runs before it are not noted: they are the way to it and stay as long as it does.
       run_->SetUsedAt(arena_.clock_.load(std::memory_order_relaxed));
@@ -129,6 +130,9 @@ class RunArena::Walk {
 
   // Takes out who does not hold all of `asked`, the first blocks of `run`, and lets them end.
   void Narrow(const RunState& run, Stretch asked) {
+    // Who leaves here is none of the best if enough go on: nobody looks at them then.
+    wanted_ = options_.best == 0 || options_.device_holders || !EnoughStay(run);
+    if (!wanted_) scores_.endings().clear();
     bool holders_found = false;
     // Farther tiers first, so that who moves there is not looked at again.
     for (std::size_t tier = tiers_; tier-- > 0;) {
@@ -148,6 +152,17 @@ class RunArena::Walk {
                     [&](std::uint32_t slot) { Follow(slot, tier, run, asked); });
       }
     }
+  }
+
+  // Whether the run's whole holders are as many as are wanted.
+  bool EnoughStay(const RunState& run) {
+    std::size_t stay = 0;
+    for (std::size_t tier = 0; tier < tiers_ && stay < options_.best; ++tier) {
+      const PlaneView view = run.View(tier);
+      for (std::size_t w = 0; w < std::min(words_, view.whole.size()); ++w)
+        stay += static_cast<std::size_t>(std::popcount(Walking(tier, w) & view.whole[w]));
+    }
+    return stay >= options_.best;
   }
 
   // Who holds any of the run in any tier.
@@ -195,7 +210,7 @@ class RunArena::Walk {
 
   // These slots of word `w`, walking in `tier`, end at `depth` in the run walked last.
   void EndAll(std::size_t w, std::uint64_t slots, std::size_t tier, std::uint32_t depth) {
-    if (slots == 0) return;
+    if (slots == 0 || !wanted_) return;
     ForEachSlot(w, slots & (moved_[w] | NamedApart(w)), [&](std::uint32_t slot) {
       TierBlocks blocks = BlocksBefore(slot);
       blocks[tier] = depth - std::accumulate(blocks.begin(), blocks.end(), 0u);
@@ -210,6 +225,7 @@ class RunArena::Walk {
     scores_.endings().push_back(ending);
   }
   void EndAlone(std::uint32_t slot, const TierBlocks& blocks, EngineHash last) {
+    if (!wanted_) return;
     scores_.endings().push_back(
         {static_cast<std::uint32_t>(WordOf(slot)), BitOf(slot), blocks, last});
   }
@@ -272,6 +288,7 @@ class RunArena::Walk {
   std::uint64_t* walking_ = nullptr;  // one a tier
   std::uint64_t* holders_ = nullptr;
   std::uint64_t* moved_ = nullptr;  // left the tier they started in
+  bool wanted_ = true;              // who ends now
   unsigned walked_ = 0;             // tiers, a bit each
   RunId id_ = kRootRun;
   std::uint32_t generation_ = 0;
