@@ -1,6 +1,7 @@
 #include "wire/placement_event.h"
 
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include "wire/msgpack_reader.h"
@@ -79,12 +80,15 @@ void AppendField(std::string_view name, std::string_view value, MsgpackWriter& o
   out.Raw(value);
 }
 
-std::string_view DomainOf(const RouterEvent& event) {
+// Nothing for what is no domain, which nobody may apply.
+std::optional<std::string_view> DomainOf(const RouterEvent& event) {
   switch (event.domain) {
     case ResidencyDomain::kCacheOwner:
       return "cache_owner";
     case ResidencyDomain::kUnknown:
       return event.domain_name;
+    case ResidencyDomain::kInvalid:
+      return std::nullopt;
     default:
       return "worker";
   }
@@ -108,7 +112,8 @@ void EncodePlacementEvent(const RouterBatch& batch, const RouterEvent& event, st
   out.Text("tier");
   out.Text(TierName(event.tier));
   out.Text("residency_domain");
-  out.Text(DomainOf(event));
+  const auto domain = DomainOf(event);
+  domain ? out.Text(*domain) : out.Nil();
   out.Text("event");
   EncodeKvCacheEvent(batch, event, bytes);
   if (!event.session_id.empty()) {
@@ -134,7 +139,12 @@ void WritePlacementEvent(const RouterBatch& batch, const RouterEvent& event, Jso
   json.EndObject();
   json.EndObject();
   json.Field("tier", TierName(event.tier));
-  json.Field("residency_domain", DomainOf(event));
+  json.Key("residency_domain");
+  if (const auto domain = DomainOf(event)) {
+    json.Value(*domain);
+  } else {
+    json.Null();
+  }
   json.EndObject();
   json.Key("event");
   WriteKvCacheEvent(batch, event, json);

@@ -14,8 +14,8 @@ void WriteRouterEvent(const RouterBatch& batch, const RouterEvent& event, JsonWr
 // The {event_id, data, dp_rank} inside it.
 void WriteKvCacheEvent(const RouterBatch& batch, const RouterEvent& event, JsonWriter& json);
 
-// One MessagePack value as JSON: bytes become a list of numbers, keys that are no text and values
-// deeper than 16 become null, as does what is no MessagePack.
+// One MessagePack value as JSON: bytes become a list of numbers, values deeper than 16 and what is
+// no MessagePack become null. A key that is no text ends the map and all around it.
 void WriteMsgpackValue(std::span<const std::byte> value, JsonWriter& json);
 
 }  // namespace kvr::wire

@@ -244,19 +244,20 @@ class Peers(unittest.TestCase):
         self.assertEqual(asked, ["/dump?format=binary", "/dump?format=ndjson"])
         self.assertEqual(second.metrics().total("kvr_indexer_recovered_waiting_ranks"), 1)
 
-    def test_a_damaged_binary_dump_is_not_used(self):
+    def test_of_a_damaged_binary_dump_whole_partitions_are_used(self):
         first = self.filled(self.engine())
         answer = first.client.get("/dump?format=binary")
         self.assertEqual(answer.headers["Content-Type"], "application/x-kvroute-dump")
         dump = answer.body
         damaged = bytearray(dump)
         damaged[len(dump) // 2] ^= 1
-        for body in (dump[:-1], bytes(damaged), dump[8:]):
+        for body, ranks in ((dump[:-1], 1), (bytes(damaged), 0), (dump[8:], 0)):
             peer = FakePeer(self, body, content_type="application/x-kvroute-dump")
             second = self.indexer("--peers", peer.url, "--config", self.config(
                 "recovery:\n  retry_first_ms: 60000\n  retry_max_ms: 60000\n"))
             settle(lambda: self.dumps(second, "failed"), 1)  # pylint: disable=cell-var-from-loop
             self.assertEqual(self.dumps(second, "recovered"), 0)
+            self.assertEqual(second.metrics().total("kvr_indexer_recovered_waiting_ranks"), ranks)
 
     def test_ranks_of_hybrid_models_begin_without_the_peer(self):
         engine, other = self.engine(), self.engine()

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/hex.h"
@@ -92,6 +93,21 @@ TEST(RouterCodec, R1ToR8ResidencyAndClears) {
     EXPECT_EQ(wire::ResidencyOf(decoded.event()), row.residency) << row.name;
     EXPECT_EQ(wire::ReachesDevice(decoded.event()), row.device) << row.name;
   }
+}
+
+// What nobody may apply stays what nobody may apply.
+TEST(RouterCodec, R5ADomainThatIsNoTextBecomesNone) {
+  const Decoded decoded(Event(R"("residency_domain":5,)", kStore));
+  std::string text;
+  JsonWriter json(text);
+  wire::WritePlacementEvent(decoded.batch, decoded.event(), json);
+  EXPECT_THAT(text, testing::HasSubstr(R"("residency_domain":null)"));
+  std::string packed;
+  wire::EncodePlacementEvent(decoded.batch, decoded.event(), packed);
+  std::string back;
+  ASSERT_TRUE(wire::RouterEventFromPlacement(Bytes(packed), {}, back));
+  const Decoded again(std::vector(Bytes(back).begin(), Bytes(back).end()));
+  EXPECT_EQ(wire::ResidencyOf(again.event()), wire::Residency::kUnsupported);
 }
 
 TEST(RouterCodec, ResetScopes) {

@@ -1,5 +1,6 @@
 #include "service/indexer/binary_dump_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +12,8 @@ namespace {
 
 constexpr unsigned kAllTiers = (1u << kTierCount) - 1;
 constexpr unsigned kSideTiers = index::TierBit(Tier::kDevice) | index::TierBit(Tier::kHostPinned);
+
+constexpr std::size_t kSideGroupsMax = 256;  // of one rank; no engine has so many
 
 tl::unexpected<Error> Malformed(std::string message) {
   return Fail(ErrorCode::kCorrupt, std::move(message));
@@ -161,7 +164,9 @@ Result<void> BinaryDumpReader::ReadSides(std::string_view payload) {
   }
   about.rule = static_cast<SideRule>(rule);
   std::vector<index::SideGroupCopy>& sides = rank_->sides;
-  if (sides.empty() || sides.back().about != about) sides.push_back({about, {}});
+  if (sides.empty() || sides.back().about != about) {
+    KVR_TRY_VOID(BeginSide(about));
+  }
   while (!cursor.at_end()) {
     std::uint64_t name = 0;
     std::uint8_t tiers = 0;
@@ -171,6 +176,18 @@ Result<void> BinaryDumpReader::ReadSides(std::string_view payload) {
     sides.back().blocks.push_back({static_cast<EngineHash>(name), tiers});
     ++partition_.blocks;
   }
+  return {};
+}
+
+Result<void> BinaryDumpReader::BeginSide(const SideGroup& about) {
+  const auto same = [&about](const index::SideGroupCopy& side) {
+    return side.about.group == about.group;
+  };
+  std::vector<index::SideGroupCopy>& sides = rank_->sides;
+  if (sides.size() >= kSideGroupsMax || std::ranges::any_of(sides, same)) {
+    return Malformed(fmt::format("side group {} is one too many or in it twice", about.group));
+  }
+  sides.push_back({about, {}});
   return {};
 }
 

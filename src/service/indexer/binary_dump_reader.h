@@ -18,7 +18,8 @@ namespace kvr::service {
 // nothing keeps them until Finish succeeded. A partition that says what cannot be, or is too large,
 // is rejected alone; damage fails the whole.
 //
-// What stays in memory is one partition, in 16 bytes a block, and one chunk. Not thread-safe.
+// What stays in memory is one partition, in 16 bytes a block and 40 a run of blocks, and one chunk.
+// Not thread-safe.
 class BinaryDumpReader {
  public:
   // Of `options`, piece_bytes_max means nothing here. `sink` must outlive the reader and is called
@@ -41,6 +42,8 @@ class BinaryDumpReader {
   Result<void> ReadRank(std::string_view payload);
   Result<void> ReadRuns(std::string_view payload);
   Result<void> ReadSides(std::string_view payload);
+  // The rank goes on with that group. Groups without blocks cost memory too.
+  Result<void> BeginSide(const SideGroup& about);
   Result<void> CheckEnd(std::string_view payload) const;
   Result<void> CheckSize() const;
   Result<void> CheckPartitions(std::string_view payload) const;

@@ -351,6 +351,23 @@ TEST(BinaryDump, ForeignBytesAreRefused) {
   EXPECT_EQ(Read(Made().Chunk(kOptionalChunk | 7, "later").Done(0)).error.message, "");
 }
 
+std::string EmptySideGroup(std::uint32_t group) {
+  std::string head;
+  AppendNumber(head, group);
+  for (int i = 0; i < 3; ++i)
+    AppendNumber(head, std::uint32_t{0});
+  return head;
+}
+
+// Groups without blocks pass no limit of blocks.
+Made ManySideGroups(std::uint32_t groups) {
+  Made made;
+  made.Partition("bad").Rank(1);
+  for (std::uint32_t group = 0; group < groups; ++group)
+    made.Chunk(DumpChunk::kSides, EmptySideGroup(group));
+  return made.End(1, 0);
+}
+
 TEST(BinaryDump, APartitionThatIsWrongIsRejectedAlone) {
   const std::string side(15, '\0');  // a head without its last byte
   const std::vector<Made> bad = {
@@ -369,6 +386,14 @@ TEST(BinaryDump, APartitionThatIsWrongIsRejectedAlone) {
       Made().Partition("bad").Rank(1).Chunk(DumpChunk::kSides, side).End(1, 0),
       Made().Partition("bad").Rank(1).Chunk(DumpChunk::kRank, side).End(1, 0),
       Made().Partition("bad").Chunk(DumpChunk::kPartitionEnd, side),
+      ManySideGroups(257),
+      Made()
+          .Partition("bad")
+          .Rank(1)
+          .Chunk(DumpChunk::kSides, EmptySideGroup(1))
+          .Chunk(DumpChunk::kSides, EmptySideGroup(2))
+          .Chunk(DumpChunk::kSides, EmptySideGroup(1))
+          .End(1, 0),
   };
   for (std::size_t i = 0; i < bad.size(); ++i) {
     Made dump = bad[i];
