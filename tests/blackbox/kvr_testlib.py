@@ -178,6 +178,12 @@ class Metrics(dict):
         return sum(value for series, value in self.items()
                    if series.partition("{")[0] == name and all(w in series for w in wanted))
 
+    def filtered_since(self, earlier):
+        """{reason: events} that were dropped between the two scrapes."""
+        name = "kvr_ingest_events_filtered_total"
+        return {series.split('"')[1]: value - earlier.get(series, 0) for series, value in self.items()
+                if series.startswith(name) and value != earlier.get(series, 0)}
+
 
 class Indexer(Process):
     """`kvroute indexer` on a free port, and what tests ask it."""

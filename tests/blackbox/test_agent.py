@@ -253,6 +253,33 @@ class Published(unittest.TestCase):
         self.engine.send(CLEARED)
         self.assertEqual(self.next()[0]["event"]["data"], "cleared")
 
+    def test_only_what_the_tokens_say_in_full_is_eligible_for_a_shared_cache(self):
+        """Row X17: `sce` is false, and then left out, for content that the event does not tell in full."""
+        self.start()
+        digest = "0123456789abcdef" + "0" * 48
+        rows = [
+            ("plain", stored([11], None, A), True),
+            ("X17 bytes", stored([12], None, A, extra_keys=[[bytes(range(200, 232))]]), False),
+            ("an image", stored([13], None, A, extra_keys=[[[digest, 0]]]), False),
+            ("X14 a key without a name", stored([14], None, A, extra_keys=[[7]]), False),
+            ("an adapter by number", stored([15], None, A, lora_id=7), False),
+            ("a salt", stored([16], None, A, cache_salt="a"), True),
+            ("an adapter by name", stored([17], None, A, lora_name="ad"), True),
+            ("a host copy without keys", stored([18], None, A, medium="CPU"), False),
+            ("a host copy of what the device told", stored([11], None, A, medium="CPU"), True),
+            ("plain again", stored([19], None, B), True),
+        ]
+        plain = 14643705804678351452
+        for row, event, eligible in rows:
+            with self.subTest(row):
+                self.engine.send(event)
+                (told,) = self.next()
+                (block,) = told["event"]["data"]["stored"]["blocks"]
+                self.assertEqual((block["block_hash"], told.get("sce")),
+                                 (event["block_hashes"][0], eligible or None))
+                if not eligible and event.get("medium") != "CPU":
+                    self.assertNotEqual(block["tokens_hash"], plain)
+
     def test_copies_are_counted_before_they_are_told(self):
         """Rows D1 and D11: overlapping stores, each hash gone with its last copy."""
         self.start()
