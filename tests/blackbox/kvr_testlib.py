@@ -178,11 +178,12 @@ class Metrics(dict):
         return sum(value for series, value in self.items()
                    if series.partition("{")[0] == name and all(w in series for w in wanted))
 
-    def filtered_since(self, earlier):
-        """{reason: events} that were dropped between the two scrapes."""
-        name = "kvr_ingest_events_filtered_total"
+    def refused_since(self, earlier):
+        """{reason: count} of events, batches and payloads refused between the two scrapes."""
+        names = ("kvr_ingest_events_filtered_total", "kvr_ingest_batches_rejected_total",
+                 "kvr_ingest_decode_failures_total", "kvr_ingest_frames_rejected_total")
         return {series.split('"')[1]: value - earlier.get(series, 0) for series, value in self.items()
-                if series.startswith(name) and value != earlier.get(series, 0)}
+                if series.startswith(names) and value != earlier.get(series, 0)}
 
 
 class Indexer(Process):

@@ -280,6 +280,19 @@ class Published(unittest.TestCase):
                 if not eligible and event.get("medium") != "CPU":
                     self.assertNotEqual(block["tokens_hash"], plain)
 
+    def test_n35_what_is_filtered_costs_no_number(self):
+        self.start()
+        self.engine.send(stored([11], None, A))
+        self.engine.send(["Ignored"])
+        self.engine.send(stored([12], 11, B, medium="unheard of"))
+        self.engine.send(removed([11]))
+        events = self.next()
+        while len(events) < 2:
+            events += self.next()
+        self.assertEqual([event["event"]["event_id"] for event in events],
+                         [self.sent + 1, self.sent + 2])
+        self.assertEqual(events[1]["event"]["data"], {"removed": {"block_hashes": [11]}})
+
     def test_copies_are_counted_before_they_are_told(self):
         """Rows D1 and D11: overlapping stores, each hash gone with its last copy."""
         self.start()

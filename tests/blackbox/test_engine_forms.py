@@ -172,7 +172,7 @@ class TensorRt(IndexerTest):
                 self.feed(engine, *first, self.stored((11, A), (12, B)),
                           self.stored((11, A), window=512), self.removed(11, 12, window=512))
                 self.expect(A + B, 8, worker)
-                dropped = self.indexer.metrics().filtered_since(before)
+                dropped = self.indexer.metrics().refused_since(before)
                 self.assertEqual(dropped.get("non_main_group"), 2)
                 self.feed(engine, self.removed(12))
                 self.expect(A + B, 4, worker)

@@ -180,7 +180,7 @@ class Samples(IndexerTest):
         for tokens, identity, gpu, cpu in prompts:
             tiers = self.indexer.tiers(tokens, worker, model=f"m{worker}", **identity)
             self.assertEqual((tiers or (0, 0, 0))[:2], (gpu, cpu), (tokens, identity))
-        self.assertEqual(self.indexer.metrics().filtered_since(metrics), dropped)
+        self.assertEqual(self.indexer.metrics().refused_since(metrics), dropped)
         self.assertEqual(self.indexer.listener(worker, rank)["state"], "exact")
 
 

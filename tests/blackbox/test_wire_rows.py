@@ -5,9 +5,13 @@ A row is what one fresh engine sends, what is held afterwards, and what was filt
 reason. Rows about hash vectors, bindings and the publishing side have no sockets.
 """
 
+import json
 import struct
+import subprocess
+import time
 
-from kvr_testlib import (A, B, C, CLEARED, FakeEngine, IndexerTest, main, pack, removed, settle, stored)
+from kvr_testlib import (A, B, C, CLEARED, DEADLINE, KVROUTE, FakeEngine, Indexer, IndexerTest, main, pack,
+                         removed, settle, stored)
 
 DIGEST = "0123456789abcdef" + "0" * 48
 DIGEST_HASH = 0x0123456789ABCDEF
@@ -56,7 +60,7 @@ BATCHES = [
     ("B5", pack({"ts": 1.5, "events": [of_a()]}), HELD, {}),
     ("B6", pack({"ts": 1.5, "events": [of_a()], "dp_rank": 0}), HELD, {}),
     ("B7", pack([1700000000, [of_a()], 0]), HELD, {}),
-    ("B8", envelope(of_a(), end=(-1,)), NOTHING, {}),
+    ("B8", envelope(of_a(), end=(-1,)), NOTHING, {"dp_rank": 1}),
     ("B10", bytes.fromhex("93cb3ff80000000000009197ab426c6f636b53746f726564920102c0980102030405060708"
                           "04c0a347505500"), [of(A + B, 8)], {}),
     ("B12", envelope(array(), ["BlockStored", [12], 11, ["x"], 4]), HELD, {"decode_error": 1}),
@@ -111,10 +115,11 @@ BATCHES = [
     ("B49", envelope(stored([11], None, [])), NOTHING, {}),
     ("B50", envelope(stored([11], None, [1, [2, 3]])), NOTHING, {"decode_error": 1}),
     ("B51", envelope(stored([11], None, [[1, 2, 3]])), NOTHING, {"decode_error": 1}),
-    ("B53", raw_event(b"\x95" + pack("BlockStored") + b"\xdd\xff\xff\xff\xff" + pack(1)), NOTHING, {}),
-    ("B54", envelope(of_a(), {"type": "BlockRemoved", "block_hashes": [11],
-                               "deep": [[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]}), HELD,
-     {"decode_error": 1}),
+    ("B53", raw_event(b"\x95" + pack("BlockStored") + b"\xdd\xff\xff\xff\xff" + pack(1)), NOTHING,
+     {"truncated": 1}),
+    ("B54", b"\x93" + pack(1.5) + b"\x92" + pack(of_a()) + b"\x83" + pack("type") +
+     pack("BlockRemoved") + pack("block_hashes") + pack([11]) + pack("deep") + b"\x91" * 10_000 +
+     pack(1) + pack(0), HELD, {"decode_error": 1}),
     ("B55", raw_event(b"\x83" + pack("type") + pack("BlockRemoved") + pack("block_hashes") +
                       pack([11]) + pack("medium") + b"\xa2\xff\xfe"), NOTHING, {"decode_error": 1}),
     ("B56", envelope(of_a(extra_keys=[[DIGEST]], block_mm_infos=[{"mm_objects": [
@@ -139,18 +144,21 @@ EXTRA_KEYS = [
                                           of(A, 0, cache_salt=DIGEST)], {}),
     ("X8", [of_a(extra_keys=[[SALT + DIGEST]])], [of(A, 4, cache_salt=DIGEST), of(A, 0)], {}),
     ("X9", [of_a(extra_keys=[[[DIGEST, 5]]])], [of(A, 4, **image(DIGEST_HASH)), of(A, 0)], {}),
-    ("X10", [stored([11, 12], None, A + B, extra_keys=[None, ["img-1"]])],
+    *((f"X10 {text}", [of_a(extra_keys=[[text]])], [of(A, 4, cache_salt=text), of(A, 0)], {})
+      for text in ("a" * 63, "plain")),  # what engines write for a client's cache_salt
+    ("X10 later", [stored([11, 12], None, A + B, extra_keys=[None, ["img-1"]])],
      [of(A + B, 4)], {}),  # set apart instead: a key that has no name
     ("X11", [of_a(extra_keys=[[["img-1", 0]]])], [of(A, 4, **image(NAMED_IMAGE)), of(A, 0)], {}),
     ("X12", [of_a(extra_keys=[None])], HELD, {}),
     ("X12 empty", [of_a(extra_keys=[])], HELD, {}),
     ("X13", [of_a(extra_keys=[[[DIGEST, 0], ["img-1", 2]]])],
      [of(A, 4, **image(NAMED_IMAGE, DIGEST_HASH)), of(A, 0, **image(DIGEST_HASH))], {}),
-    ("X14", [of_a(extra_keys=[[7, 0.5, True]]), stored([21], None, B)], [of(A, 0), of(B, 4)], {}),
+    *((f"X14 {key}", [of_a(extra_keys=[[key]]), stored([21], None, B)], [of(A, 0), of(B, 4)], {})
+      for key in (7, 0.5, True)),
     ("X15", [of_a(extra_keys=[[None]]), stored([21], None, B)], [of(A, 0), of(B, 4)], {}),
     ("X16", [of_a(extra_keys=[[(SALT + "t").encode()]])], [of(A, 4, cache_salt="t")], {}),
-    ("X17", [stored([11], None, [0] * 4, extra_keys=[[BIN]]), stored([21], None, B)],
-     [of([0] * 4, 0), of(B, 4)], {}),
+    ("X17", [of_a(extra_keys=[[BIN]]), stored([12], 11, C), stored([21], None, B)],
+     [of(A, 0), of(A + C, 0), of(B, 4)], {}),
     ("X18", [stored([11, 12], None, A + B, extra_keys=[None])], [of(A + B, 8)], {}),
     ("X19", [of_a(extra_keys=[None, ["x"], ["y"]])], HELD, {}),
 ]
@@ -166,7 +174,8 @@ FULL = "full_attention"
 TWO_SALTS = [of_a(cache_salt="a"), of_a(cache_salt="b")]
 
 NORMALISER = [
-    *((f"N1 {medium}", [of_a(medium=medium, **group(5, FULL)), of_a(**group(5))], NOTHING,
+    *((f"N1 {medium}", [of_a(medium=medium, cache_salt="a", **group(5, FULL)), of_a(**group(5)),
+                        of_a(), stored([12], 11, B)], [of(A + B, 8), of(A + B, 0, cache_salt="a")],
        {"unknown_medium": 1, "unlearned_group": 1}) for medium in ("FS", "OBJ", "cpu", "Gpu")),
     *((f"N5 {medium}", [of_a(medium=medium, locality="REMOTE")], NOTHING, {"remote_locality": 1})
       for medium in ("GPU", "CPU", "STORAGE", "EXTERNAL")),
@@ -193,7 +202,8 @@ NORMALISER = [
     ("N27", [stored([12], 11, B)], [of(B, 0), of(A + B, 0)], {}),
     ("N28", [*TWO_SALTS, stored([12], 11, B)],
      [of(A + B, 0), of(B, 0)], {"ambiguous_cache_namespace": 1}),
-    ("N29", [*TWO_SALTS, stored([12], 11, B, cache_salt="b")], [of(A + B, 0)], {}),
+    ("N29", [*TWO_SALTS, stored([12], 11, B, cache_salt="b")],
+     [of(A + B, 0), of(A + B, 8, cache_salt="b"), of(A + B, 4, cache_salt="a")], {}),
     ("N30", [of_a(cache_salt="a"), of_a(), stored([12], 11, B)], [of(A + B, 4)],
      {"ambiguous_cache_namespace": 1}),
     ("N31", [of_a(cache_salt="a"), removed([11]), of_a(), stored([12], 11, B)], [of(A + B, 8)], {}),
@@ -206,17 +216,20 @@ NORMALISER = [
              stored([12], 11, B)], [of(A + B, 8, cache_salt="a"), of(A + B, 0)], {}),
 ]
 
-# (device, host, disk) tokens, cumulative.
+# (device, host, disk) tokens, cumulative, of A + B; and what was filtered.
 TIERS = [
-    *((f"N2 {medium}", [of_a(medium=medium)], {}, (0, 4, 4))
+    *((f"N2 {medium}", [of_a(medium=medium)], [({}, (0, 4, 4))], {})
       for medium in ("CPU", "CPU_PINNED", "CPU_TIER1")),
-    *((f"N3 {medium}", [of_a(medium=medium)], {}, (0, 0, 4))
+    *((f"N3 {medium}", [of_a(medium=medium)], [({}, (0, 0, 4))], {})
       for medium in ("STORAGE", "NVME", "DISK", "CPU_TIER2")),
-    ("N22", [of_a(**DISK, **group(7))], {}, (0, 0, 4)),
-    ("N23", [of_a(cache_salt="a", **DISK), stored([12], 11, B)], {}, None),
-    ("N25", [of_a(cache_salt="a"), stored([12], 11, B, **CPU)], {"cache_salt": "a"}, (4, 8, 8)),
-    ("N26", [of_a(cache_salt="a"), stored([12], 11, B, **DISK)], {"cache_salt": "a"}, (4, 4, 4)),
-    ("C10", [of_a(**CPU), stored([12], 11, B, **DISK), CLEARED], {}, None),
+    ("N22", [of_a(**DISK, **group(7)), stored([12], 11, B, **group(7))], [({}, (0, 0, 4))],
+     {"unlearned_group": 1}),
+    ("N23", [of_a(cache_salt="a", **DISK), stored([12], 11, B)],
+     [({}, None), ({"cache_salt": "a"}, (0, 0, 4))], {}),
+    ("N25", [of_a(cache_salt="a"), stored([12], 11, B, **CPU)], [({"cache_salt": "a"}, (4, 8, 8))], {}),
+    ("N26", [of_a(cache_salt="a"), stored([12], 11, B, **DISK)], [({"cache_salt": "a"}, (4, 4, 4))],
+     {}),
+    ("C10", [of_a(**CPU), stored([12], 11, B, **DISK), CLEARED], [({}, None)], {}),
 ]
 
 CONVERSION = [
@@ -264,7 +277,7 @@ class Rows(IndexerTest):
                 for tokens, identity, want in held:
                     self.assertEqual(self.indexer.score(tokens, self.worker, **identity), want,
                                      (tokens, identity))
-                self.assertEqual(self.indexer.metrics().filtered_since(before), filtered)
+                self.assertEqual(self.indexer.metrics().refused_since(before), filtered)
                 # The stream goes on whatever it was.
                 self.send(engine, stored([91], None, C))
                 self.assertEqual(self.indexer.score(C, self.worker), 4)
@@ -322,12 +335,59 @@ class Rows(IndexerTest):
         self.expect(B, 4, self.worker)
 
     def test_tiers(self):
-        for row, events, identity, want in TIERS:
+        for row, events, held, filtered in TIERS:
             with self.subTest(row):
+                before = self.indexer.metrics()
                 engine = self.fresh()
                 self.send(engine, *events)
-                self.assertEqual(self.indexer.tiers(A + B, self.worker, **identity), want)
+                for identity, want in held:
+                    self.assertEqual(self.indexer.tiers(A + B, self.worker, **identity), want, identity)
+                self.assertEqual(self.indexer.metrics().refused_since(before), filtered)
                 self.finish(engine)
+
+    def test_b49_no_tokens_are_plain(self):
+        """What an index cannot show, `kvroute decode` does."""
+        def said(tokens):
+            frame = envelope(stored([11], None, tokens)).hex() + "\n"
+            done = subprocess.run([KVROUTE, "decode"], input=frame, capture_output=True, text=True,
+                                  timeout=DEADLINE, check=True)
+            (event,) = json.loads(done.stdout)["events"]
+            return event["eagle"], event["tokens"]
+
+        self.assertEqual(said([]), (False, 0))
+        self.assertEqual(said(A), (False, 4))
+        self.assertEqual(said([[1, 2], [2, 3], [3, 4], [4, 5]]), (True, 5))
+
+    def test_c13_c14_neither_offsets_nor_order_count(self):
+        def local(*keys):
+            engine = self.fresh()
+            self.send(engine, of_a(extra_keys=[list(keys)]))
+            ((*_, tokens_hash),) = self.indexer.dumped(self.worker)
+            return tokens_hash
+
+        self.assertEqual(local([DIGEST, 3]), local([DIGEST, 0]))
+        self.assertEqual(local([DIGEST, 3], ["img-1", 0]), local(["img-1", 1], [DIGEST, 2]))
+        self.assertNotEqual(local([DIGEST, 3]), local(["img-1", 3]))
+
+    def test_n35_what_is_filtered_is_no_gap(self):
+        engine = self.fresh()
+        self.send(engine, of_a())
+        self.send(engine, ["Ignored"])
+        self.send(engine, stored([12], 11, B))
+        self.expect(A + B, 8)
+        self.assertEqual(self.indexer.metrics().total("kvr_ingest_gaps_total"), 0)
+        self.assertEqual(self.indexer.listener()["state"], "exact")
+
+    def test_n36_a_placeholder_waits_for_its_content(self):
+        engine = self.fresh()
+        self.send(engine, stored([11], None, [], medium="CPU", block_size=0))
+        waiting = lambda: self.indexer.metrics().total("kvr_index_pending_blocks")
+        self.assertEqual((waiting(), self.indexer.dumped()), (1, []))
+        self.assertEqual(self.indexer.applied("stored", "parent_block_not_found"), 1)
+        self.send(engine, of_a())
+        self.assertEqual((waiting(), self.indexer.tiers(A)), (0, (4, 4, 4)))
+        self.send(engine, removed([11]))
+        self.assertEqual(self.indexer.tiers(A), (0, 4, 4))
 
     def test_n4_the_external_tier(self):
         engine = self.fresh()
@@ -390,6 +450,7 @@ class Framing(IndexerTest):
             ("T3", "frames_rejected", [b"a topic", good(1, A)]),  # no number, no order
             ("T4", "frames_rejected", [b"", seq(0), good(1, A), b"more"]),
             ("T5 short", "frames_rejected", [b"", b"\0\0\0\0", good(1, A)]),
+            ("T5 one less", "frames_rejected", [b"", b"\0" * 7, good(1, A)]),
             ("T5 long", "frames_rejected", [b"", b"\0" * 9, good(1, A)]),
         ]
         for i, (row, _, frames) in enumerate(refused, start=1):
@@ -430,12 +491,23 @@ class Framing(IndexerTest):
         settle(lambda: self.indexer.listener()["status"], "active")
 
     def test_t14_t16_an_idle_stream(self):
-        """Nothing came: it is healthy, and it ends when asked to."""
-        engine = self.engine(1)
-        settle(lambda: self.indexer.listener()["status"], "active")
-        self.assertEqual(self.indexer.unregister(1).status, 200)
-        self.assertEqual(self.indexer.workers(), {})
-        self.assertEqual(self.indexer.register(1, engine.endpoint).status, 201)
+        """Nothing came: it is healthy, ends at once when asked to, and nobody calls it failed."""
+        indexer = Indexer()
+        self.addCleanup(indexer.close)
+        engine = self.engine(1, register=False)
+        for _ in range(2):
+            self.assertEqual(indexer.register(1, engine.endpoint).status, 201)
+            settle(lambda: indexer.listener()["status"], "active")
+            began = time.monotonic()
+            self.assertEqual(indexer.unregister(1).status, 200)
+            self.assertLess(time.monotonic() - began, DEADLINE)
+            self.assertEqual(indexer.workers(), {})
+        self.assertEqual(indexer.register(1, engine.endpoint).status, 201)
+        settle(lambda: indexer.listener()["status"], "active")
+        self.assertEqual(indexer.metrics().total("kvr_ingest_disconnects_total"), 0)
+        self.assertEqual(indexer.stop(), 0)  # within its own deadline
+        levels = {line.split()[1] for line in indexer.log().splitlines()}
+        self.assertEqual(levels - {"info"}, set(), indexer.log())
 
 
 class Replay(IndexerTest):
