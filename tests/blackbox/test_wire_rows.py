@@ -477,7 +477,8 @@ class Framing(IndexerTest):
     def test_t12_t13_t15_a_source_that_ends_and_comes_back(self):
         """It is withdrawn; the listener stays, and what comes next is a new engine's."""
         engine = self.engine(1)
-        self.send(engine, stored([11], None, A), stored([12], 11, B))
+        self.send(engine, stored([11], None, A))
+        self.send(engine, stored([12], 11, B))  # so that the new engine's first number is another one
         engine.close()
         settle(lambda: self.indexer.listener()["status"] == "active", False)
         self.assertNotEqual(self.indexer.listener()["state"], "exact")
