@@ -5,6 +5,7 @@ import http.server
 import json
 import threading
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from kvr_testlib import (A, B, DEADLINE, Client, FakeEngine, Metrics, Process, main, removed, settle,
                          stored)
@@ -115,16 +116,15 @@ class Adapters(unittest.TestCase):
         server = self.servers[0]
         server.go.clear()
         blocks = lambda: self.metrics().total("kvr_routing_active_blocks")
-        waiting, counts = [], []
-        for model in ("ad1", "ad1", "ad2", "m"):
-            thread = threading.Thread(target=self.ask, args=(model, TOKENS))
-            thread.start()
-            waiting.append(thread)
-            settle(lambda: len(server.models), len(waiting))
-            counts.append(blocks())
-        server.go.set()
-        for thread in waiting:
-            thread.join()
+        answers, counts = [], []
+        with ThreadPoolExecutor(4) as pool:
+            for model in ("ad1", "ad1", "ad2", "m"):
+                answers.append(pool.submit(self.ask, model, TOKENS))
+                settle(lambda: len(server.models), len(answers))
+                counts.append(blocks())
+            server.go.set()
+            for answer in answers:
+                self.assertEqual(answer.result(), (1, 0))
         # Two whole blocks, which the requests of one adapter share; the piece behind them has no hash.
         self.assertEqual(counts, [2, 2, 4, 6])
         settle(blocks, 0)
