@@ -61,8 +61,8 @@ net::Task<std::optional<openai::Usage>> Relay::Run(const net::HttpHeaders& heade
 net::Task<void> Relay::RunEvents(const net::HttpHeaders& headers) {
   const auto begun = co_await exchange_.BeginStream(answer_.stream->status(), headers);
   if (!begun) co_return;
-  static const std::string kStopping = TerminalEvents(Stopping(), false);
-  exchange_.SetLastWords(kStopping);
+  static const std::string last_words = TerminalEvents(Stopping(), false);
+  exchange_.SetLastWords(last_words);
   for (;;) {
     Result<std::string_view> piece = TakeFirst();
     if (piece->empty()) {

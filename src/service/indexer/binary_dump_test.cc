@@ -159,8 +159,8 @@ Recorder Read(std::string_view dump, std::size_t piece = std::string_view::npos,
 
 const char* const kSampleLines[] = {
     "org/a:b|g 4",
-    "1.0@17 tiers 3 eligible:1001/1,1002/2, tiers 1 eligible:1002>1003/3,1004/4,"
-    " tiers 4:1004>1005/5,1006/6,",
+    ("1.0@17 tiers 3 eligible:1001/1,1002/2, tiers 1 eligible:1002>1003/3,1004/4,"
+     " tiers 4:1004>1005/5,1006/6,"),
     "2.3 tiers 1:5001/1,5002/2,5003/3, group 2 rule 1 size 4 window 8:5003@3,",
     "z|default 4",
 };

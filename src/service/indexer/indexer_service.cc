@@ -260,7 +260,7 @@ struct IndexerService::Impl {
       co_return;
     }
     net::HttpHeaders headers;
-    const std::shared_ptr<DumpJob> job = *started;
+    const std::shared_ptr<DumpJob>& job = *started;
     headers.Set("Content-Type", job->media_type);
     headers.Set(kInstanceHeader, options.instance_name);
     if (!co_await exchange.BeginStream(200, headers)) co_return;
