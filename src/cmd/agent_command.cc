@@ -70,8 +70,9 @@ std::shared_ptr<index::PartitionIndex> IndexOf(const fleet::WorkerSpec& spec, st
   auto partition = std::make_shared<index::PartitionIndex>();
   partition->partition = spec.partition;
   partition->block_size = spec.block_size;
-  partition->index = std::make_unique<service::PublishingIndex>(Borrowed(ranks), spec.id, source);
   partition->hybrid = std::make_unique<index::HybridRanks>(index::SideGroups::Options{});
+  partition->index = std::make_unique<service::PublishingIndex>(Borrowed(ranks), spec.id, source,
+                                                                *partition->hybrid);
   return partition;
 }
 

@@ -11,6 +11,9 @@
 namespace kvr::cmd {
 namespace {
 
+constexpr std::size_t kKeptMax = std::size_t{1} << 20;
+constexpr std::size_t kBlocksMax = std::size_t{1} << 32;
+
 // With the rank added to the port, unless any free one will do.
 Result<std::string> EndpointFor(const std::string& endpoint, std::uint32_t dp_rank) {
   if (dp_rank == 0 || endpoint.ends_with(":*") || endpoint.ends_with(":0")) return endpoint;
@@ -34,7 +37,7 @@ void BindSockets(AgentConfig& config, config::OptionTable& table) {
   table
       .Bind("publish", "queue_messages_max", &socket.queue_max,
             "Messages of a rank that wait to be sent; beyond, they are kept for replay only",
-            std::size_t{1})
+            std::size_t{1}, kKeptMax)
       .Unit("messages");
   table
       .Bind("publish", "send_high_water", &socket.send_high_water,
@@ -58,19 +61,19 @@ void BindEvents(AgentConfig& config, config::OptionTable& table) {
              Millis{0}, publish::Coalescer::kTimeoutMax);
   table
       .Bind("publish", "event_blocks_max", &publisher.coalescer.blocks_max,
-            "A merged event with so many waits no longer", std::size_t{1})
+            "A merged event with so many waits no longer", std::size_t{1}, kKeptMax)
       .Unit("blocks");
   table
       .Bind("publish", "message_events_max", &publisher.message_events_max, "Events of a message",
-            std::size_t{1})
+            std::size_t{1}, kKeptMax)
       .Unit("events");
   table
       .Bind("publish", "message_blocks_max", &publisher.message_blocks_max,
-            "Blocks of a message; an event with more goes alone", std::size_t{1})
+            "Blocks of a message; an event with more goes alone", std::size_t{1}, kKeptMax)
       .Unit("blocks");
   table
       .Bind("publish", "ring_events_max", &publisher.ring.events_max,
-            "Events of a rank kept for /events", std::size_t{1})
+            "Events of a rank kept for /events", std::size_t{1}, kKeptMax)
       .Unit("events");
   table
       .Bind("publish", "ring_bytes_max", &publisher.ring.bytes_max,
@@ -78,8 +81,9 @@ void BindEvents(AgentConfig& config, config::OptionTable& table) {
       .Unit("bytes");
   table
       .Bind("publish", "blocks_max", &publisher.book.blocks_max,
-            "Blocks of a rank that are known by name; beyond, snapshots are incomplete",
-            std::size_t{1})
+            "Blocks of a rank that are known by name; what is beyond is not published, and "
+            "snapshots are incomplete until the rank is cleared",
+            std::size_t{1}, kBlocksMax)
       .Unit("blocks");
 }
 
@@ -110,6 +114,9 @@ Result<void> CheckSources(const std::vector<WorkerConfig>& workers) {
 }  // namespace
 
 AgentConfig::AgentConfig() {
+  // Followers see an agent's stream, which has no holes, and not its engine's: what may be gone is
+  // taken back, so that nobody relies on it.
+  server.ingest.stream.clear_on_loss = true;
   server.ingest.threads = 1;
   server.io_threads = 1;
   // A message has some kilobytes, seldom hundreds; this is what one stalled router may cost.

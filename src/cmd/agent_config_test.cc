@@ -44,12 +44,16 @@ TEST(AgentConfig, WhatIsWrongIsSaid) {
       {"publish: {coalesce_ms: 15001}", kWorker,
        "f:1: publish.coalesce_ms must be a whole number of 0 to 15000, got `15001`"},
       {"publish: {ring_events_max: 0}", kWorker,
-       "f:1: publish.ring_events_max must be a whole number of at least 1, got `0`"},
+       "f:1: publish.ring_events_max must be a whole number of 1 to 1048576, got `0`"},
       {"index: {blocks_max: 1}", kWorker,
        "f:1: unknown key `index`; known: server, ingest, identity, log, publish, workers"},
   };
   for (const auto& row : rows)
     EXPECT_EQ(Finished(row.yaml, row.worker), row.error) << row.yaml;
+}
+
+TEST(AgentConfig, WhatMayBeGoneIsTakenBack) {
+  EXPECT_TRUE(AgentConfig().server.ingest.stream.clear_on_loss);
 }
 
 TEST(AgentConfig, FurtherSourcesTellOfTheSameCache) {

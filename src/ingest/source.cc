@@ -167,11 +167,16 @@ const Target* Source::Feed(Rank rank, const StreamMessage& message) {
 
 void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& message) {
   index::PrefixIndex* fed = nullptr;  // a source feeds one
+  touched_.clear();
+  const auto touch = [&](const Target& to) {
+    fed = to.index->index.get();
+    if (std::ranges::find(touched_, to.slot) == touched_.end()) touched_.push_back(to.slot);
+  };
   const auto apply = [&](const PlacementEvent& event) {
     // An engine's batch is of one rank; in other streams each event names its own.
     const Target* const to = event.rank == rank ? target : Feed(event.rank, message);
     if (to == nullptr) return;
-    fed = to->index->index.get();
+    touch(*to);
     const index::ApplyResult result = to->index->index->Apply(to->slot, event);
     metrics_.CountApplied(event.kind, result);
     if (result.status == index::ApplyStatus::kCapacity) {
@@ -183,9 +188,12 @@ void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& m
     for (const PlacementEvent& event : batch_.events)
       apply(event);
   } else {
+    if (!batch_.side.empty()) touch(*target);
     ApplyBatch(*target->index, rank, batch_, apply);
   }
-  if (auto* const listener = dynamic_cast<BatchListener*>(fed)) listener->EndBatch();
+  if (auto* const listener = dynamic_cast<BatchListener*>(fed)) {
+    listener->EndBatch(touched_);
+  }
 }
 
 void Source::NoteDropped(Rank rank) {

@@ -122,6 +122,7 @@ class Source final : private StreamSink {
   net::Frames frames_;
   placement::EventTranslator translator_;
   placement::PlacementBatch batch_;
+  std::vector<RankSlot> touched_;  // by the message at hand
   RejectNotes notes_;
   std::set<Rank> fed_;              // ranks that got events since the last clear
   std::map<Rank, Defect> defects_;  // found since the last clear

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <span>
 
 #include "base/check.h"
 #include "publish/snapshot_builder.h"
@@ -17,6 +19,18 @@ SourceSet Without(SourceSet set, SourceSet other) {
   return static_cast<SourceSet>(set & ~other);
 }
 
+bool SameBlock(const BlockEntry& entry, const PlacedBlock& block,
+               std::optional<EngineHash> parent) {
+  return entry.has_parent == parent.has_value() && entry.parent == parent.value_or(EngineHash{}) &&
+         entry.local == block.local;
+}
+
+// Of the i-th block of a store.
+std::optional<std::uint32_t> PositionOf(const Mutation& store, std::size_t i) {
+  if (!store.start_position) return std::nullopt;
+  return *store.start_position + static_cast<std::uint32_t>(i);
+}
+
 // Consecutive blocks of a store that are told, as one store.
 class Piece {
  public:
@@ -26,9 +40,11 @@ class Piece {
     told_.event.hash_only = false;
   }
 
-  void Begin(std::optional<EngineHash> parent, bool eligible) {
+  void Begin(std::optional<EngineHash> parent, bool eligible,
+             std::optional<std::uint32_t> start_position) {
     told_.event.parent = parent;
     told_.event.eligible = eligible;
+    told_.start_position = start_position;
   }
   void Add(const PlacedBlock& block) { blocks_.push_back(block); }
   [[nodiscard]] bool empty() const { return blocks_.empty(); }
@@ -40,7 +56,6 @@ class Piece {
     told_.event.blocks = blocks_;
     out_.Take(told_);
     blocks_.clear();
-    told_.start_position.reset();  // of the first piece
   }
 
  private:
@@ -80,9 +95,20 @@ void BlockBook::Store(std::size_t source, const Mutation& mutation, MutationSink
   const PlacementEvent& event = mutation.event;
   Piece piece(mutation, blocks_, out);
   std::optional<EngineHash> parent = event.parent;
-  for (const PlacedBlock& block : event.blocks) {
-    if (Hold(source, mutation, block, parent)) {
-      if (piece.empty()) piece.Begin(parent, event.eligible);
+  for (std::size_t i = 0; i < event.blocks.size(); ++i) {
+    const PlacedBlock& block = event.blocks[i];
+    if (BlockEntry* const other = RenamedBy(block, parent)) {
+      piece.Tell();
+      TellGone(mutation, *other, out);
+    }
+    const Held held = Hold(source, mutation, block, parent);
+    if (held == Held::kNoRoom) {
+      missing_ += event.blocks.size() - i;
+      stats_.uncounted += event.blocks.size() - i;
+      break;
+    }
+    if (held == Held::kNew) {
+      if (piece.empty()) piece.Begin(parent, event.eligible, PositionOf(mutation, i));
       piece.Add(block);
     } else {
       ++stats_.shared_stores;
@@ -105,42 +131,55 @@ void BlockBook::StoreNames(std::size_t source, const Mutation& mutation, Mutatio
     const auto parent = known->has_parent ? std::optional(known->parent) : std::nullopt;
     Mutation told = mutation;  // as good as what told of the content
     told.event.eligible = known->eligible;
-    if (!Hold(source, told, block, parent)) {
+    if (Hold(source, told, block, parent) != Held::kNew) {
       ++stats_.shared_stores;
       continue;
     }
     if (!parent || !piece.Ends(*parent, told.event.eligible)) {
       piece.Tell();
-      piece.Begin(parent, told.event.eligible);
+      piece.Begin(parent, told.event.eligible, std::nullopt);  // names come in any order
     }
     piece.Add(block);
   }
   piece.Tell();
 }
 
-bool BlockBook::Hold(std::size_t source, const Mutation& mutation, const PlacedBlock& block,
-                     std::optional<EngineHash> parent) {
-  BlockEntry* const entry = table_.Add(block.engine);
-  if (entry == nullptr) {
-    ++stats_.uncounted;
-    ++missing_;
-    return true;
+BlockEntry* BlockBook::RenamedBy(const PlacedBlock& block, std::optional<EngineHash> parent) {
+  if (std::has_single_bit(static_cast<unsigned>(sources_))) return nullptr;
+  BlockEntry* const entry = table_.Find(block.engine);
+  if (entry == nullptr || !entry->held() || SameBlock(*entry, block, parent)) return nullptr;
+  return entry;
+}
+
+void BlockBook::TellGone(const Mutation& store, BlockEntry& entry, MutationSink& out) {
+  ++stats_.renamed;
+  names_.assign(1, entry.name);
+  for (std::size_t tier = 0; tier < kTierCount; ++tier) {
+    if (entry.holders[tier] == 0) continue;
+    entry.holders[tier] = 0;
+    --held_in_[tier];
+    TellRemoved(store, static_cast<Tier>(tier), out);
   }
-  const EngineHash above = parent.value_or(EngineHash{});
+  --held_;
+}
+
+BlockBook::Held BlockBook::Hold(std::size_t source, const Mutation& mutation,
+                                const PlacedBlock& block, std::optional<EngineHash> parent) {
+  BlockEntry* const entry = table_.Add(block.engine, remembered_);
+  if (entry == nullptr) return Held::kNoRoom;
   const bool held = entry->held();
-  const bool same = entry->has_parent == parent.has_value() && entry->parent == above &&
-                    entry->local == block.local;
+  const bool same = SameBlock(*entry, block, parent);
   if (held && !same) ++stats_.renamed;
   entry->eligible = mutation.event.eligible && (!held || !same || entry->eligible);
   if (!held) ++held_;
-  entry->parent = above;
+  entry->parent = parent.value_or(EngineHash{});
   entry->has_parent = parent.has_value();
   entry->local = block.local;
   SourceSet& holders = entry->holders[static_cast<std::size_t>(mutation.event.tier)];
   if (holders == 0) ++held_in_[static_cast<std::size_t>(mutation.event.tier)];
   const bool others = Without(holders, BitOf(source)) != 0;
   holders = static_cast<SourceSet>(holders | BitOf(source));
-  return !others || !same;
+  return others && same ? Held::kShared : Held::kNew;
 }
 
 void BlockBook::Remove(std::size_t source, const Mutation& mutation, MutationSink& out) {
@@ -182,6 +221,7 @@ bool BlockBook::Release(std::size_t source, Tier tier, EngineHash name) {
 void BlockBook::Clear(std::size_t source, const Mutation& mutation, MutationSink& out) {
   const SourceSet bit = BitOf(source);
   if (Without(sources_, bit) == 0) {
+    sources_ = 0;
     table_.Clear();
     held_ = 0;
     held_in_ = {};
@@ -208,13 +248,20 @@ void BlockBook::Clear(std::size_t source, const Mutation& mutation, MutationSink
   }
 }
 
-void BlockBook::TellRemoved(const Mutation& clear, Tier tier, MutationSink& out) {
-  if (names_.empty()) return;
-  Mutation removal = clear;
+void BlockBook::TellRemoved(const Mutation& cause, Tier tier, MutationSink& out) {
+  Mutation removal = cause;
   removal.event.kind = PlacementKind::kRemoved;
   removal.event.tier = tier;
-  removal.event.removed = names_;
-  out.Take(removal);
+  removal.event.blocks = {};
+  removal.event.eligible = false;
+  removal.event.hash_only = false;
+  removal.start_position.reset();
+  for (std::span<const EngineHash> left = names_; !left.empty();) {
+    const std::size_t count = std::min(left.size(), options_.run_blocks_max);
+    removal.event.removed = left.first(count);
+    out.Take(removal);
+    left = left.subspan(count);
+  }
 }
 
 Snapshot BlockBook::Build() const {

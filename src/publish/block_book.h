@@ -23,6 +23,9 @@ namespace kvr::publish {
 // normalises its events. A removal of a block that nobody was known to hold passes: to forget too
 // much is safe. A clear of a source takes what it alone held.
 //
+// A name that comes with another content while there are several sources is removed first, whoever
+// holds it: which of the two a later removal means could not be told.
+//
 // Stores by name only become stores with content, which is known from an earlier store in any tier
 // and kept for the last `remembered_max` blocks that nobody holds any more. What was never told is
 // dropped and counted.
@@ -33,11 +36,13 @@ class BlockBook {
   static constexpr std::size_t kSourcesMax = 8;
 
   struct Options {
-    // Blocks with a content, remembered ones included. Beyond it stores and removals pass
-    // unmerged and snapshots are incomplete.
+    // Blocks with a content, remembered ones included, which give way to held ones. Beyond it
+    // blocks are not told, nor what their store says behind them, and snapshots are incomplete
+    // until the rank is cleared: what nobody counts, nobody could take back.
     std::size_t blocks_max = std::size_t{1} << 24;
     std::size_t remembered_max = 4'096;
-    std::size_t run_blocks_max = 128;  // of a run of a snapshot
+    // Of a run of a snapshot, and of a removal that a clear of one of several sources becomes.
+    std::size_t run_blocks_max = 128;
 
     [[nodiscard]] Result<void> Validate() const;
   };
@@ -61,6 +66,8 @@ class BlockBook {
   // caller's to set. O(blocks).
   [[nodiscard]] Snapshot Build() const;
 
+  // Whether the source told of a block since it was last cleared.
+  [[nodiscard]] bool Knows(std::size_t source) const { return (sources_ >> source & 1u) != 0; }
   [[nodiscard]] std::size_t blocks() const { return held_; }
   [[nodiscard]] const std::array<std::size_t, kTierCount>& blocks_in() const { return held_in_; }
   [[nodiscard]] const Stats& stats() const { return stats_; }
@@ -70,19 +77,24 @@ class BlockBook {
   void StoreNames(std::size_t source, const Mutation& mutation, MutationSink& out);
   void Remove(std::size_t source, const Mutation& mutation, MutationSink& out);
   void Clear(std::size_t source, const Mutation& mutation, MutationSink& out);
-  // Whether the store of the block has to be told.
-  bool Hold(std::size_t source, const Mutation& mutation, const PlacedBlock& block,
+  enum class Held : std::uint8_t { kNew, kShared, kNoRoom };
+  // kNew when the store of the block has to be told.
+  Held Hold(std::size_t source, const Mutation& mutation, const PlacedBlock& block,
             std::optional<EngineHash> parent);
+  // The entry whose name is about to get another content, while there are several sources.
+  [[nodiscard]] BlockEntry* RenamedBy(const PlacedBlock& block, std::optional<EngineHash> parent);
+  // Removes the block in every tier, whoever holds it.
+  void TellGone(const Mutation& store, BlockEntry& entry, MutationSink& out);
   // Whether the removal has to be told.
   bool Release(std::size_t source, Tier tier, EngineHash name);
-  // The removals of a clear that is not the rank's.
-  void TellRemoved(const Mutation& clear, Tier tier, MutationSink& out);
+  // Removals of names_, in pieces.
+  void TellRemoved(const Mutation& cause, Tier tier, MutationSink& out);
 
   const Options options_;
   BlockTable table_;
   std::size_t held_ = 0;                           // entries that somebody holds
   std::array<std::size_t, kTierCount> held_in_{};  // ... in each tier
-  SourceSet sources_ = 0;                          // that ever told of a block
+  SourceSet sources_ = 0;                          // that told of a block since their last clear
   std::uint64_t missing_ = 0;  // blocks beyond the limit since the last clear of the rank
   Stats stats_;
 

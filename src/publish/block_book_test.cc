@@ -81,7 +81,7 @@ TEST(BlockBook, K1ToK3ABlockOfTwoSourcesIsToldOnce) {
 TEST(BlockBook, AStoreIsCutRoundWhatIsKnown) {
   Bench b;
   b.Feed(kEngine, b.script.Store(2, 3));
-  EXPECT_EQ(b.Feed(kManager, At(5, b.script.Store(9, 1, 5))), "+9<1,2@5; +3<4,5");
+  EXPECT_EQ(b.Feed(kManager, At(5, b.script.Store(9, 1, 5))), "+9<1,2@5; +3<4,5@8");
 }
 
 TEST(BlockBook, D5StoresAndRemovalsTakeTurns) {
@@ -152,7 +152,7 @@ TEST(BlockBook, ContentIsRememberedForSoManyBlocks) {
 TEST(BlockBook, ANameWithAnotherContentIsTold) {
   Bench b;
   b.Feed(kEngine, b.script.Store({}, 1, 2));
-  EXPECT_EQ(b.Feed(kManager, b.script.Store(7, 2)), "+7<2") << "another place";
+  EXPECT_EQ(b.Feed(kManager, b.script.Store(7, 2)), "-2; +7<2") << "another place";
   EXPECT_EQ(b.book.stats().renamed, 1u);
   EXPECT_EQ(b.Dump(), "+1; +7<2");
 }
@@ -171,14 +171,54 @@ TEST(BlockBook, EligibleIsWhatEveryStoreWas) {
   EXPECT_EQ(b.Dump(), "+1 sce");
 }
 
-TEST(BlockBook, BeyondTheLimitEventsPassAndSnapshotsSaySo) {
+TEST(BlockBook, AClearOfOneOfSeveralIsToldInPieces) {
+  BlockBook::Options options;
+  options.run_blocks_max = 100;
+  Bench b(options);
+  b.Feed(kManager, b.script.Store({}, 5'000));
+  b.Feed(kEngine, b.script.Store({}, 1, 250));
+  b.book.Apply(kEngine, Script::Clear(), b.out);
+  EXPECT_EQ(b.out.taken.size(), 3u);
+  EXPECT_EQ(b.book.blocks(), 1u);
+}
+
+TEST(BlockBook, NothingOfAClearedSourceIsLeftBeyondTheLimit) {
   BlockBook::Options options;
   options.blocks_max = 2;
   Bench b(options);
-  EXPECT_EQ(b.Feed(kEngine, b.script.Store({}, 1, 3)), "+1,2,3");
+  std::string told = b.Feed(kManager, b.script.Store({}, 9));
+  told += b.Feed(kEngine, b.script.Store({}, 1, 3));
+  told += b.Feed(kEngine, Script::Clear());
+  EXPECT_EQ(told, "+9+1-1");
+  EXPECT_FALSE(b.book.Build().complete);
+}
+
+TEST(BlockBook, RememberedNamesGiveWayToHeldBlocks) {
+  BlockBook::Options options;
+  options.blocks_max = 4;  // below what may be remembered
+  Bench b(options);
+  for (std::uint64_t n = 1; n <= 40; n += 2) {
+    EXPECT_EQ(b.Feed(kEngine, b.script.Store({}, n, 2)), fmt::format("+{},{}", n, n + 1));
+    b.Feed(kEngine, b.script.Remove({n, n + 1}));
+  }
+  EXPECT_EQ(b.book.stats().uncounted, 0u);
+  EXPECT_TRUE(b.book.Build().complete);
+}
+
+TEST(BlockBook, PositionsFollowTheBlocks) {
+  Bench b;
+  b.Feed(kManager, b.script.Store({}, 1, 2));
+  EXPECT_EQ(b.Feed(kEngine, At(0, b.script.Store({}, 1, 4))), "+2<3,4@2");
+}
+
+TEST(BlockBook, BeyondTheLimitNothingIsToldAndSnapshotsSaySo) {
+  BlockBook::Options options;
+  options.blocks_max = 2;
+  Bench b(options);
+  EXPECT_EQ(b.Feed(kEngine, b.script.Store({}, 1, 4)), "+1,2") << "what nobody could take back";
   EXPECT_EQ(b.Feed(kEngine, b.script.Remove({3})), "-3");
   EXPECT_FALSE(b.book.Build().complete);
-  EXPECT_EQ(b.book.stats().uncounted, 1u);
+  EXPECT_EQ(b.book.stats().uncounted, 2u);
   b.Feed(kEngine, Script::Clear());
   EXPECT_TRUE(b.book.Build().complete);
 }

@@ -4,7 +4,8 @@
 
 namespace kvr::publish {
 
-std::size_t BlockTable::PlaceOf(EngineHash name) const {
+template <typename Entry>
+std::size_t EntryTable<Entry>::PlaceOf(EngineHash name) const {
   const std::size_t mask = entries_.size() - 1;
   std::size_t place = HomeOf(name);
   while (entries_[place].used && entries_[place].name != name)
@@ -12,31 +13,35 @@ std::size_t BlockTable::PlaceOf(EngineHash name) const {
   return place;
 }
 
-const BlockEntry* BlockTable::Find(EngineHash name) const {
+template <typename Entry>
+const Entry* EntryTable<Entry>::Find(EngineHash name) const {
   if (entries_.empty()) return nullptr;
-  const BlockEntry& entry = entries_[PlaceOf(name)];
+  const Entry& entry = entries_[PlaceOf(name)];
   return entry.used ? &entry : nullptr;
 }
 
-BlockEntry* BlockTable::Find(EngineHash name) {
+template <typename Entry>
+Entry* EntryTable<Entry>::Find(EngineHash name) {
   if (entries_.empty()) return nullptr;
-  BlockEntry& entry = entries_[PlaceOf(name)];
+  Entry& entry = entries_[PlaceOf(name)];
   return entry.used ? &entry : nullptr;
 }
 
-BlockEntry* BlockTable::Add(EngineHash name) {
-  if (BlockEntry* const found = Find(name)) return found;
-  if (size_ >= entries_max_) return nullptr;
+template <typename Entry>
+Entry* EntryTable<Entry>::Add(EngineHash name, RecentNames& recent) {
+  if (Entry* const found = Find(name)) return found;
+  if (size_ >= entries_max_ && !ForgetOne(recent)) return nullptr;
   if ((size_ + 1) * 4 > entries_.size() * 3) Grow();
-  BlockEntry& entry = entries_[PlaceOf(name)];
-  entry = BlockEntry{};
+  Entry& entry = entries_[PlaceOf(name)];
+  entry = Entry{};
   entry.name = name;
   entry.used = true;
   ++size_;
   return &entry;
 }
 
-void BlockTable::Erase(BlockEntry* entry) {
+template <typename Entry>
+void EntryTable<Entry>::Erase(Entry* entry) {
   const std::size_t mask = entries_.size() - 1;
   std::size_t hole = static_cast<std::size_t>(entry - entries_.data());
   // What could not have its own place because of this one moves up, so that no search ends here.
@@ -46,30 +51,47 @@ void BlockTable::Erase(BlockEntry* entry) {
     entries_[hole] = entries_[at];
     hole = at;
   }
-  entries_[hole] = BlockEntry{};
+  entries_[hole] = Entry{};
   --size_;
 }
 
-void BlockTable::LetGo(EngineHash name, RecentNames& recent) {
+template <typename Entry>
+void EntryTable<Entry>::LetGo(EngineHash name, RecentNames& recent) {
   const auto forgotten = recent.Push(name);
   if (!forgotten) return;
-  BlockEntry* const entry = Find(*forgotten);
+  Entry* const entry = Find(*forgotten);
   if (entry != nullptr && !entry->held()) Erase(entry);
 }
 
-void BlockTable::Clear() {
-  std::fill(entries_.begin(), entries_.end(), BlockEntry{});
+template <typename Entry>
+bool EntryTable<Entry>::ForgetOne(RecentNames& recent) {
+  while (const auto oldest = recent.Pop()) {
+    Entry* const entry = Find(*oldest);
+    if (entry == nullptr || entry->held()) continue;
+    Erase(entry);
+    return true;
+  }
+  return false;
+}
+
+template <typename Entry>
+void EntryTable<Entry>::Clear() {
+  std::fill(entries_.begin(), entries_.end(), Entry{});
   size_ = 0;
 }
 
-void BlockTable::Grow() {
+template <typename Entry>
+void EntryTable<Entry>::Grow() {
   constexpr std::size_t kFirst = 1'024;
-  std::vector<BlockEntry> old(std::max(kFirst, entries_.size() * 2));
+  std::vector<Entry> old(std::max(kFirst, entries_.size() * 2));
   old.swap(entries_);
   shift_ = 64 - static_cast<unsigned>(std::countr_zero(entries_.size()));
-  for (const BlockEntry& entry : old) {
+  for (const Entry& entry : old) {
     if (entry.used) entries_[PlaceOf(entry.name)] = entry;
   }
 }
+
+template class EntryTable<BlockEntry>;
+template class EntryTable<NameEntry>;
 
 }  // namespace kvr::publish

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "model/ids.h"
@@ -32,53 +31,69 @@ struct BlockEntry {
 };
 static_assert(sizeof(BlockEntry) == 32);
 
-// The names that were let go last. Not thread-safe.
+// What a source calls a block, and what the block is called to others.
+struct NameEntry {
+  EngineHash name{};
+  EngineHash told{};        // the sequence hash, or `name` itself
+  std::uint8_t tiers = 0;   // that hold it, a bit each
+  bool used : 1 = false;    // the entry is one
+  bool placed : 1 = false;  // `told` is a sequence hash
+
+  [[nodiscard]] bool held() const { return tiers != 0; }
+};
+static_assert(sizeof(NameEntry) == 24);
+
+// The names that were let go last, oldest first. Not thread-safe.
 class RecentNames {
  public:
-  explicit RecentNames(std::size_t names_max) : names_max_(names_max) { names_.reserve(names_max); }
+  explicit RecentNames(std::size_t names_max) : names_(names_max) {}
 
   // The name that has to be forgotten for it, which is itself when none is kept.
   std::optional<EngineHash> Push(EngineHash name) {
-    if (names_max_ == 0) return name;
-    if (names_.size() < names_max_) {
-      names_.push_back(name);
-      return std::nullopt;
-    }
-    const EngineHash oldest = std::exchange(names_[oldest_], name);
-    oldest_ = (oldest_ + 1) % names_.size();
+    if (names_.empty()) return name;
+    std::optional<EngineHash> oldest;
+    if (count_ == names_.size()) oldest = Pop();
+    names_[(oldest_ + count_++) % names_.size()] = name;
     return oldest;
   }
-  void Clear() {
-    names_.clear();
-    oldest_ = 0;
+  // The oldest, which is kept no more.
+  std::optional<EngineHash> Pop() {
+    if (count_ == 0) return std::nullopt;
+    const EngineHash oldest = names_[oldest_];
+    oldest_ = (oldest_ + 1) % names_.size();
+    --count_;
+    return oldest;
   }
+  void Clear() { count_ = 0; }
 
  private:
-  const std::size_t names_max_;
-  std::size_t oldest_ = 0;
   std::vector<EngineHash> names_;  // a ring
+  std::size_t oldest_ = 0;
+  std::size_t count_ = 0;
 };
 
 // Open addressing with linear probing. Grows by doubling and never shrinks. Pointers are valid
 // until the next Add, Erase or Clear. Not thread-safe.
-class BlockTable {
+template <typename Entry>
+class EntryTable {
  public:
-  explicit BlockTable(std::size_t entries_max) : entries_max_(entries_max) {}
+  explicit EntryTable(std::size_t entries_max) : entries_max_(entries_max) {}
 
   // Null when there is none.
-  BlockEntry* Find(EngineHash name);
-  [[nodiscard]] const BlockEntry* Find(EngineHash name) const;
-  // The entry, made when there is none; null when the table is full.
-  BlockEntry* Add(EngineHash name);
-  void Erase(BlockEntry* entry);
+  Entry* Find(EngineHash name);
+  [[nodiscard]] const Entry* Find(EngineHash name) const;
+  // The entry, made when there is none; for a new one in a full table the oldest of `recent` that
+  // nobody holds gives way. Null when all are held.
+  Entry* Add(EngineHash name, RecentNames& recent);
+  void Erase(Entry* entry);
   // The entry's block is held no more: it stays for as long as `recent` has its name.
   void LetGo(EngineHash name, RecentNames& recent);
   void Clear();
 
   [[nodiscard]] std::size_t size() const { return size_; }
   // With unused ones between.
-  [[nodiscard]] const std::vector<BlockEntry>& entries() const { return entries_; }
-  std::vector<BlockEntry>& entries() { return entries_; }
+  [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
+  std::vector<Entry>& entries() { return entries_; }
 
  private:
   // The upper bits of the product depend on all of the name.
@@ -88,11 +103,18 @@ class BlockTable {
   // Of the name, or where it would go.
   [[nodiscard]] std::size_t PlaceOf(EngineHash name) const;
   void Grow();
+  bool ForgetOne(RecentNames& recent);
 
   const std::size_t entries_max_;
   std::size_t size_ = 0;
   unsigned shift_ = 64;
-  std::vector<BlockEntry> entries_;  // a power of two, at most three quarters used
+  std::vector<Entry> entries_;  // a power of two, at most three quarters used
 };
+
+extern template class EntryTable<BlockEntry>;
+extern template class EntryTable<NameEntry>;
+
+using BlockTable = EntryTable<BlockEntry>;
+using NameTable = EntryTable<NameEntry>;
 
 }  // namespace kvr::publish

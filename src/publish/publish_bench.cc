@@ -79,7 +79,7 @@ void Run(benchmark::State& state, bool singles) {
     Store(publisher, lists[next], piece);
     next = (next + 1) % lists.size();
     Remove(publisher, lists[(next + lists.size() / 2) % lists.size()], piece);
-    publisher.EndList();
+    publisher.EndList(0);
   };
   for (std::size_t i = 0; i < lists.size(); ++i)
     turn();

@@ -5,48 +5,11 @@
 
 #include <fmt/format.h>
 
+#include "publish/fill_event.h"
 #include "wire/msgpack_writer.h"
 
 namespace kvr::publish {
 namespace {
-
-wire::EventType TypeOf(PlacementKind kind) {
-  switch (kind) {
-    case PlacementKind::kStored:
-      return wire::EventType::kStored;
-    case PlacementKind::kRemoved:
-      return wire::EventType::kRemoved;
-    case PlacementKind::kCleared:
-      break;
-  }
-  return wire::EventType::kCleared;
-}
-
-// Replaces `batch` by the one event.
-void Fill(const Mutation& mutation, Rank rank, std::uint64_t id, wire::RouterBatch& batch) {
-  const PlacementEvent& placed = mutation.event;
-  batch.Clear();
-  wire::RouterEvent& event = batch.events.emplace_back();
-  event.type = TypeOf(placed.kind);
-  event.worker_id = Raw(rank.worker);
-  event.dp_rank = rank.dp_rank;
-  event.event_id = id;
-  event.domain = mutation.domain;
-  event.session_id = mutation.session_id;
-  if (placed.kind == PlacementKind::kCleared) return;
-  event.tier = placed.tier;
-  if (placed.kind == PlacementKind::kRemoved) {
-    batch.removed.assign(placed.removed.begin(), placed.removed.end());
-    event.removed = {0, static_cast<std::uint32_t>(placed.removed.size())};
-    return;
-  }
-  event.eligible = placed.eligible;
-  event.parent = placed.parent;
-  event.start_position = mutation.start_position;
-  for (const PlacedBlock& block : placed.blocks)
-    batch.blocks.push_back({block.engine, block.local, {}, false});
-  event.blocks = {0, static_cast<std::uint32_t>(placed.blocks.size())};
-}
 
 Clears ClearsOf(const Mutation& mutation) {
   if (mutation.event.kind != PlacementKind::kCleared) return Clears::kNothing;
@@ -62,6 +25,9 @@ Result<void> RankPublisher::Options::Validate() const {
   if (sources == 0 || sources > BlockBook::kSourcesMax) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("a rank has 1 to {} sources, not {}", BlockBook::kSourcesMax, sources));
+  }
+  if (snapshots_max == 0) {
+    return Fail(ErrorCode::kInvalidArgument, "a rank needs room for at least one snapshot");
   }
   KVR_TRY_VOID(coalescer.Validate());
   KVR_TRY_VOID(book.Validate());
@@ -84,10 +50,14 @@ RankPublisher::RankPublisher(const Options& options, const Clock& clock, Outlet&
 
 void RankPublisher::Apply(std::size_t source, const Mutation& mutation) {
   now_ = clock_.Now();
+  if (list_of_ && *list_of_ != source) EndList(*list_of_);
+  list_of_ = source;
   ++stats_.received_events;
   renamed_.source = source;
-  if (names_.empty()) return renamed_.Take(mutation);
-  names_[source].Pass(mutation, renamed_);
+  Mutation ours = mutation;
+  ours.event.rank = options_.rank;  // what differs in it would not be merged
+  if (names_.empty()) return renamed_.Take(ours);
+  names_[source].Pass(ours, renamed_);
 }
 
 void RankPublisher::Renamed::Take(const Mutation& mutation) {
@@ -98,13 +68,16 @@ void RankPublisher::Merged::Take(const Mutation& mutation) {
   owner.coalescer_.Push(mutation, owner.now_);
 }
 
-void RankPublisher::EndList() {
+void RankPublisher::EndList(std::size_t source) {
+  if (list_of_ != source) return;
+  list_of_.reset();
   now_ = clock_.Now();
   coalescer_.EndList(now_);
   SendMessage();
 }
 
 void RankPublisher::OnTick() {
+  if (list_of_) return;
   now_ = clock_.Now();
   coalescer_.OnTick(now_);
   SendMessage();
@@ -120,7 +93,7 @@ void RankPublisher::Take(const Mutation& mutation) {
   const std::uint64_t id = ++stats_.published_events;
   const std::size_t blocks = mutation.event.blocks.size() + mutation.event.removed.size();
   stats_.published_blocks += blocks;
-  Fill(mutation, options_.rank, id, scratch_);
+  FillEvent(mutation, options_.rank, id, scratch_);
   event_.clear();
   wire::EncodeRouterEvent(scratch_, scratch_.events.front(), event_);
   ring_.Append(id, event_, ClearsOf(mutation));
@@ -164,19 +137,39 @@ RankPublisher::EventsAnswer RankPublisher::Query(std::optional<std::uint64_t> st
   return answer;
 }
 
-RankPublisher::SnapshotAnswer RankPublisher::TakeSnapshot() {
+bool RankPublisher::CanReuse(std::uint64_t tail_max) const {
+  return snapshot_ && ring_.last() - snapshot_->cursor <= tail_max &&
+         ring_.IsPlainTail(snapshot_->cursor);
+}
+
+Result<void> RankPublisher::BuildSnapshot() {
+  std::erase_if(older_, [](const auto& one) { return one.expired(); });
+  // The last one makes room for the new one unless somebody reads it.
+  const std::size_t kept = older_.size() + (snapshot_.use_count() > 1 ? 1 : 0);
+  if (kept >= options_.snapshots_max) {
+    return Fail(
+        ErrorCode::kOverloaded,
+        fmt::format("{} snapshots are being read; ask again when one of them is read", kept));
+  }
+  Snapshot built = book_.Build();
+  built.rank = options_.rank;
+  built.cursor = ring_.last();
+  for (const SourceNames& names : names_)
+    built.complete = built.complete && names.missing() == 0;
+  if (snapshot_) older_.push_back(snapshot_);
+  snapshot_ = std::make_shared<const Snapshot>(std::move(built));
+  ++stats_.snapshots_built;
+  return {};
+}
+
+Result<RankPublisher::SnapshotAnswer> RankPublisher::TakeSnapshot() {
   Flush();
   const std::uint64_t last = ring_.last();
-  const bool reusable = snapshot_ && last - snapshot_->cursor <= options_.snapshot_tail_max &&
-                        ring_.IsPlainTail(snapshot_->cursor);
-  if (reusable) {
+  if (CanReuse(options_.snapshot_tail_max)) {
     ++stats_.snapshots_reused;
-  } else {
-    Snapshot built = book_.Build();
-    built.rank = options_.rank;
-    built.cursor = last;
-    snapshot_ = std::make_shared<const Snapshot>(std::move(built));
-    ++stats_.snapshots_built;
+  } else if (const auto built = BuildSnapshot(); !built) {
+    if (!CanReuse(last)) return tl::unexpected(built.error());
+    ++stats_.snapshots_reused;
   }
   SnapshotAnswer answer;
   answer.base = snapshot_;
@@ -195,8 +188,11 @@ RankPublisher::Stats RankPublisher::stats() const {
   stats.ring_events = ring_.size();
   stats.ring_bytes = ring_.bytes();
   stats.last_event_id = ring_.last();
-  for (const SourceNames& names : names_)
+  for (const SourceNames& names : names_) {
     stats.unplaced_blocks += names.unplaced();
+    stats.refused_blocks += names.refused();
+    stats.unknown_names += names.unknown();
+  }
   return stats;
 }
 

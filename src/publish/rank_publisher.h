@@ -52,6 +52,9 @@ class RankPublisher final : private MutationSink {
     std::size_t message_blocks_max = 8'192;  // a larger event goes alone
     // A snapshot that was built is used again as long as no more than so many events came since.
     std::size_t snapshot_tail_max = 512;
+    // Snapshots in memory: the last one built and older ones that somebody is still reading. At the
+    // limit the last one is used with a longer tail, as far as its events are kept.
+    std::size_t snapshots_max = 3;
     Coalescer::Options coalescer;
     BlockBook::Options book;
     EventRing::Options ring;
@@ -73,7 +76,10 @@ class RankPublisher final : private MutationSink {
     std::size_t ring_events = 0;                      // kept now
     std::size_t ring_bytes = 0;
     std::uint64_t last_event_id = 0;
-    std::uint64_t unplaced_blocks = 0;  // of several sources; see SourceNames
+    // Of several sources; see SourceNames.
+    std::uint64_t unplaced_blocks = 0;
+    std::uint64_t refused_blocks = 0;
+    std::uint64_t unknown_names = 0;
   };
 
   // What is needed to know all that the rank holds.
@@ -92,19 +98,25 @@ class RankPublisher final : private MutationSink {
   // `outlet` and `clock` must outlive the publisher.
   RankPublisher(const Options& options, const Clock& clock, Outlet& outlet);
 
-  // The next event of a list of `source`, which is below Options::sources. It is of the rank; its
-  // worker and rank are not looked at.
+  // The next event of a list of `source`, which is below Options::sources. It counts as the rank's,
+  // whatever rank it names. Ends the list of another source that is under way.
   void Apply(std::size_t source, const Mutation& mutation);
-  void EndList();
+  // The list of `source` is over, if one is under way.
+  void EndList(std::size_t source);
+  // Whether the source told of a block since it was last cleared.
+  [[nodiscard]] bool Knows(std::size_t source) const { return book_.Knows(source); }
+  [[nodiscard]] bool in_list() const { return list_of_.has_value(); }
   // When OnTick is due; none while nothing is pending.
   [[nodiscard]] std::optional<Nanos> deadline() const { return coalescer_.deadline(); }
+  // Nothing within a list, which is told whole.
   void OnTick();
   // Sends all that is pending. For the end, and before somebody looks.
   void Flush();
 
-  // Both flush first, so that the numbers they name are those of what is known.
+  // Both flush first, so that the numbers they name are those of what is known; ask between lists.
+  // A snapshot is kOverloaded when Options::snapshots_max are being read and none can be used.
   EventsAnswer Query(std::optional<std::uint64_t> start, std::optional<std::uint64_t> end);
-  SnapshotAnswer TakeSnapshot();
+  Result<SnapshotAnswer> TakeSnapshot();
 
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] Stats stats() const;
@@ -115,6 +127,8 @@ class RankPublisher final : private MutationSink {
   // From the coalescer.
   void Take(const Mutation& mutation) override;
   void SendMessage();
+  [[nodiscard]] bool CanReuse(std::uint64_t tail_max) const;
+  Result<void> BuildSnapshot();
 
   // Between the names and the book.
   struct Renamed final : MutationSink {
@@ -140,7 +154,8 @@ class RankPublisher final : private MutationSink {
   Coalescer coalescer_;
   EventRing ring_;
   Stats stats_;
-  Nanos now_{0};  // of the call under way
+  Nanos now_{0};                        // of the call under way
+  std::optional<std::size_t> list_of_;  // the source whose list is under way
 
   wire::RouterBatch scratch_;  // the event at hand
   std::string event_;          // ... encoded
@@ -150,7 +165,8 @@ class RankPublisher final : private MutationSink {
   std::string payload_;
   std::string envelope_;
   std::uint64_t next_sequence_ = 0;
-  std::shared_ptr<const Snapshot> snapshot_;  // the last one built
+  std::shared_ptr<const Snapshot> snapshot_;          // the last one built
+  std::vector<std::weak_ptr<const Snapshot>> older_;  // that somebody may be reading
 };
 
 }  // namespace kvr::publish

@@ -99,7 +99,7 @@ struct Bench {
   std::string Feed(const std::vector<Mutation>& list, std::size_t source = 0) {
     for (const Mutation& mutation : list)
       publisher.Apply(source, mutation);
-    publisher.EndList();
+    publisher.EndList(source);
     return network.Drain();
   }
   std::string Events(std::optional<std::uint64_t> start, std::optional<std::uint64_t> end = {}) {
@@ -286,11 +286,11 @@ std::string TextOf(const Snapshot& snapshot) {
 
 TEST(RankPublisher, L12L13SnapshotsHaveEveryTierAndAnExactCursor) {
   Bench b([](RankPublisher::Options& options) { options.coalescer.timeout = Millis{10'000}; });
-  EXPECT_EQ(TextOf(*b.publisher.TakeSnapshot().base), "@0");
+  EXPECT_EQ(TextOf(*b.publisher.TakeSnapshot()->base), "@0");
   EXPECT_EQ(b.Feed({b.script.Store({}, 1, 2), On(Tier::kHostPinned, b.script.Store({}, 1))}),
             "[1:+1,2]");
   EXPECT_TRUE(b.publisher.deadline()) << "the last one is pending";
-  const auto answer = b.publisher.TakeSnapshot();
+  const auto answer = *b.publisher.TakeSnapshot();
   EXPECT_EQ(b.network.Drain(), "[2:+1/host_pinned]") << "what it has was published";
   EXPECT_EQ(answer.last, 2u);
   EXPECT_EQ(answer.base->rank, (Rank{WorkerId{7}, 3}));
@@ -299,29 +299,76 @@ TEST(RankPublisher, L12L13SnapshotsHaveEveryTierAndAnExactCursor) {
 TEST(RankPublisher, L14SnapshotsKeepEligibility) {
   Bench b;
   b.Feed({Eligible(b.script.Store({}, 1)), b.script.Store(1, 2)});
-  EXPECT_EQ(TextOf(*b.publisher.TakeSnapshot().base), "@2 +1 sce +1<2");
+  EXPECT_EQ(TextOf(*b.publisher.TakeSnapshot()->base), "@2 +1 sce +1<2");
 }
 
 TEST(RankPublisher, L17ToL19SnapshotsAreUsedAgain) {
   Bench b;
   b.Feed({b.script.Store({}, 1)});
-  const auto first = b.publisher.TakeSnapshot();
+  const auto first = *b.publisher.TakeSnapshot();
   b.Feed({Eligible(b.script.Store(1, 2)), b.script.Remove({1})});
-  const auto second = b.publisher.TakeSnapshot();
+  const auto second = *b.publisher.TakeSnapshot();
   EXPECT_EQ(second.base, first.base) << "L17";
   EXPECT_EQ(second.last, 3u);
   EXPECT_EQ(Bench::Decoded(second.tail, second.tail_events), "2:+1<2 sce; 3:-1");
   for (std::uint64_t n = 0; n < 511; ++n)
     b.Feed({b.script.Store({}, 100 + n)});
-  const auto third = b.publisher.TakeSnapshot();
+  const auto third = *b.publisher.TakeSnapshot();
   EXPECT_NE(third.base, first.base) << "L18";
   EXPECT_EQ(third.tail_events, 0u);
   b.Feed({Script::Clear()});
-  const auto fourth = b.publisher.TakeSnapshot();
+  const auto fourth = *b.publisher.TakeSnapshot();
   EXPECT_EQ(TextOf(*fourth.base), "@515") << "L19";
-  EXPECT_EQ(b.publisher.TakeSnapshot().base, fourth.base);
+  EXPECT_EQ(b.publisher.TakeSnapshot()->base, fourth.base);
   EXPECT_EQ(b.publisher.stats().snapshots_built, 3u);
   EXPECT_EQ(b.publisher.stats().snapshots_reused, 2u);
+}
+
+TEST(RankPublisher, SnapshotsBeingReadAreBounded) {
+  Bench b([](RankPublisher::Options& options) {
+    options.snapshot_tail_max = 0;
+    options.snapshots_max = 2;
+    options.ring.events_max = 3;
+  });
+  b.Feed({b.script.Store({}, 1)});
+  const auto first = *b.publisher.TakeSnapshot();
+  b.Feed({b.script.Store({}, 2)});
+  auto second = b.publisher.TakeSnapshot();
+  EXPECT_NE(second->base, first.base);
+  b.Feed({b.script.Store({}, 3)});
+  const auto third = *b.publisher.TakeSnapshot();
+  EXPECT_EQ(third.base, second->base) << "with a longer tail";
+  EXPECT_EQ(Bench::Decoded(third.tail, third.tail_events), "3:+3");
+  for (std::uint64_t n = 10; n < 20; ++n)
+    b.Feed({b.script.Store({}, n)});
+  const auto none = b.publisher.TakeSnapshot();
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::kOverloaded);
+}
+
+TEST(RankPublisher, SourcesThatNameOtherRanksAreMerged) {
+  Bench b([](RankPublisher::Options& options) {
+    options.sources = 2;
+    options.coalescer.timeout = Millis{10'000};
+  });
+  b.Feed({Script::Clear()});
+  b.Feed({b.script.Remove({1})});
+  b.Feed({Of({WorkerId{70}, 9}, b.script.Remove({2}))}, 1);
+  b.publisher.Flush();
+  EXPECT_EQ(b.network.Drain(), "[2:-1,2]");
+}
+
+TEST(RankPublisher, NoTickCutsAList) {
+  Bench b([](RankPublisher::Options& options) { options.coalescer.timeout = Millis{10}; });
+  b.publisher.Apply(0, b.script.Store({}, 1));
+  b.clock.Advance(Millis{11});
+  b.publisher.OnTick();
+  EXPECT_EQ(b.network.Drain(), "");
+  b.publisher.Apply(0, b.script.Store(1, 2));
+  b.publisher.EndList(1);
+  EXPECT_EQ(b.network.Drain(), "") << "not its list";
+  b.publisher.EndList(0);
+  EXPECT_EQ(b.network.Drain(), "[1:+1,2]");
 }
 
 TEST(RankPublisher, WarmItAllocatesNothing) {
@@ -344,7 +391,7 @@ TEST(RankPublisher, WarmItAllocatesNothing) {
   const auto feed = [&] {
     for (const Mutation& mutation : list)
       publisher.Apply(0, mutation);
-    publisher.EndList();
+    publisher.EndList(0);
   };
   for (int i = 0; i < 40; ++i)
     feed();

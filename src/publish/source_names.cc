@@ -13,6 +13,10 @@ EngineHash NameOf(SequenceHash hash) {
   return EngineHash{Raw(hash)};
 }
 
+unsigned BitOf(Tier tier) {
+  return 1u << static_cast<unsigned>(tier);
+}
+
 SequenceHash Behind(std::optional<EngineHash> parent, BlockHash local) {
   if (!parent) return hashing::FirstSequenceHash(local);
   return hashing::NextSequenceHash(SequenceHash{Raw(*parent)}, local);
@@ -29,6 +33,7 @@ void SourceNames::Pass(const Mutation& mutation, MutationSink& out) {
     case PlacementKind::kCleared:
       table_.Clear();
       remembered_.Clear();
+      missing_ = 0;
       return out.Take(mutation);
   }
 }
@@ -36,47 +41,59 @@ void SourceNames::Pass(const Mutation& mutation, MutationSink& out) {
 void SourceNames::PassStore(const Mutation& store, MutationSink& out) {
   const PlacementEvent& event = store.event;
   Mutation renamed = store;
+  bool placed = true;
   if (event.parent) {
-    const BlockEntry* const parent = table_.Find(*event.parent);
-    if (parent == nullptr) {
-      unplaced_ += event.blocks.size();
-      return out.Take(store);
-    }
-    renamed.event.parent = parent->parent;
+    const NameEntry* const parent = table_.Find(*event.parent);
+    placed = parent != nullptr && parent->placed;
+    if (parent != nullptr) renamed.event.parent = parent->told;
   }
   blocks_.clear();
   std::optional<EngineHash> above = renamed.event.parent;
+  std::size_t passed = 0;
   for (const PlacedBlock& block : event.blocks) {
-    BlockEntry* const entry = table_.Add(block.engine);
+    NameEntry* const entry = table_.Add(block.engine, remembered_);
     if (entry == nullptr) break;
-    const EngineHash name = NameOf(Behind(above, block.local));
-    if (entry->held() && entry->parent != name) TellGone(store, *entry, out);
-    entry->parent = name;
-    entry->holders[static_cast<std::size_t>(event.tier)] = 1;
+    const EngineHash name = placed ? NameOf(Behind(above, block.local)) : block.engine;
+    if (entry->held() && entry->told != name) {
+      TellStored(renamed, out);
+      TellGone(store, *entry, out);
+    }
+    if (blocks_.empty()) renamed.event.parent = above;
+    entry->told = name;
+    entry->placed = placed;
+    entry->tiers = static_cast<std::uint8_t>(entry->tiers | BitOf(event.tier));
     blocks_.push_back({name, block.local});
     above = name;
+    ++passed;
   }
-  const auto rest = event.blocks.subspan(blocks_.size());
+  TellStored(renamed, out);
+  if (!placed) unplaced_ += passed;
+  refused_ += event.blocks.size() - passed;
+  missing_ += event.blocks.size() - passed;
+}
+
+void SourceNames::TellStored(Mutation& renamed, MutationSink& out) {
+  if (blocks_.empty()) return;
   renamed.event.blocks = blocks_;
-  if (!blocks_.empty()) out.Take(renamed);
-  if (rest.empty()) return;
-  unplaced_ += rest.size();
-  renamed.event.parent = above;
-  renamed.event.blocks = rest;
+  out.Take(renamed);
   if (renamed.start_position) {
     *renamed.start_position += static_cast<std::uint32_t>(blocks_.size());
   }
-  out.Take(renamed);
+  blocks_.clear();
 }
 
 void SourceNames::PassNames(const Mutation& store, MutationSink& out) {
-  blocks_.assign(store.event.blocks.begin(), store.event.blocks.end());
-  for (PlacedBlock& block : blocks_) {
-    BlockEntry* const entry = table_.Find(block.engine);
-    if (entry == nullptr) continue;
-    entry->holders[static_cast<std::size_t>(store.event.tier)] = 1;
-    block.engine = entry->parent;
+  blocks_.clear();
+  for (const PlacedBlock& block : store.event.blocks) {
+    NameEntry* const entry = table_.Find(block.engine);
+    if (entry == nullptr) {
+      ++unknown_;
+      continue;
+    }
+    entry->tiers = static_cast<std::uint8_t>(entry->tiers | BitOf(store.event.tier));
+    blocks_.push_back({entry->told, block.local});
   }
+  if (blocks_.empty()) return;
   Mutation renamed = store;
   renamed.event.blocks = blocks_;
   out.Take(renamed);
@@ -85,11 +102,11 @@ void SourceNames::PassNames(const Mutation& store, MutationSink& out) {
 void SourceNames::PassRemoval(const Mutation& removal, MutationSink& out) {
   removed_.assign(removal.event.removed.begin(), removal.event.removed.end());
   for (EngineHash& name : removed_) {
-    BlockEntry* const entry = table_.Find(name);
+    NameEntry* const entry = table_.Find(name);
     if (entry == nullptr) continue;
     const bool held = entry->held();
-    entry->holders[static_cast<std::size_t>(removal.event.tier)] = 0;
-    const EngineHash own = std::exchange(name, entry->parent);
+    entry->tiers = static_cast<std::uint8_t>(entry->tiers & ~BitOf(removal.event.tier));
+    const EngineHash own = std::exchange(name, entry->told);
     if (held && !entry->held()) table_.LetGo(own, remembered_);
   }
   Mutation renamed = removal;
@@ -97,16 +114,18 @@ void SourceNames::PassRemoval(const Mutation& removal, MutationSink& out) {
   out.Take(renamed);
 }
 
-void SourceNames::TellGone(const Mutation& store, BlockEntry& entry, MutationSink& out) {
+void SourceNames::TellGone(const Mutation& store, NameEntry& entry, MutationSink& out) {
   Mutation removal = store;
   removal.event.kind = PlacementKind::kRemoved;
-  removal.event.removed = std::span(&entry.parent, 1);
+  removal.event.blocks = {};
+  removal.event.eligible = false;
+  removal.start_position.reset();
+  removal.event.removed = std::span(&entry.told, 1);
   for (std::size_t tier = 0; tier < kTierCount; ++tier) {
-    if (entry.holders[tier] == 0) continue;
     removal.event.tier = static_cast<Tier>(tier);
-    out.Take(removal);
-    entry.holders[tier] = 0;
+    if ((entry.tiers & BitOf(removal.event.tier)) != 0) out.Take(removal);
   }
+  entry.tiers = 0;
 }
 
 }  // namespace kvr::publish

@@ -15,8 +15,11 @@ namespace kvr::publish {
 // the same adapter, salt and objects have behind the same prefix, whoever stores them.
 //
 // What hangs behind a block that the source never told of has no place in a sequence; it keeps the
-// source's names, and so does what is beyond the limit. A name that comes with another content is
-// removed first. Not thread-safe. Allocates nothing once warm, but for the table as it grows.
+// source's name until a store says where it belongs. A name that comes to mean another block is
+// removed first. What is beyond the limit is not passed, nor what its store says behind it: nobody
+// could take it back.
+//
+// Not thread-safe. Allocates nothing once warm, but for the table as it grows.
 class SourceNames {
  public:
   // `remembered_max` names are kept beyond the last copy of their block, for stores by name only.
@@ -29,17 +32,27 @@ class SourceNames {
   [[nodiscard]] std::size_t size() const { return table_.size(); }
   // Blocks that kept the source's names.
   [[nodiscard]] std::uint64_t unplaced() const { return unplaced_; }
+  // Blocks stored by a name that the source never told of; they are not passed.
+  [[nodiscard]] std::uint64_t unknown() const { return unknown_; }
+  // Blocks beyond the limit, and those of them since the last clear.
+  [[nodiscard]] std::uint64_t refused() const { return refused_; }
+  [[nodiscard]] std::uint64_t missing() const { return missing_; }
 
  private:
   void PassStore(const Mutation& store, MutationSink& out);
   void PassNames(const Mutation& store, MutationSink& out);
   void PassRemoval(const Mutation& removal, MutationSink& out);
+  // Hands on the blocks gathered so far; what follows goes on behind them.
+  void TellStored(Mutation& renamed, MutationSink& out);
   // Removes, in every tier, what the entry's name has meant so far.
-  void TellGone(const Mutation& store, BlockEntry& entry, MutationSink& out);
+  static void TellGone(const Mutation& store, NameEntry& entry, MutationSink& out);
 
-  BlockTable table_;  // by the source's name; `parent` is the sequence hash
+  NameTable table_;
   RecentNames remembered_;
   std::uint64_t unplaced_ = 0;
+  std::uint64_t unknown_ = 0;
+  std::uint64_t refused_ = 0;
+  std::uint64_t missing_ = 0;
   std::vector<PlacedBlock> blocks_;
   std::vector<EngineHash> removed_;
 };

@@ -365,20 +365,31 @@ class Published(unittest.TestCase):
             self.engine.send(stored([name], None, A))
         last = self.sent + 6
         settle(lambda: self.agent.ranks()[0]["last_event_id"], last)
+        publisher = self.agent.ranks()[0]["publisher_id"]
         ids = lambda answer: [event["event"]["event_id"] for event in answer["Events"]["events"]]
         self.assertEqual(ids(self.agent.get(f"/events?from={last - 3}&to={last - 2}")),
                          [last - 3, last - 2, last - 1, last])
         self.assertEqual(self.agent.get(f"/events?from={last - 4}"),
-                         {"Snapshot": {"last_event_id": last}})
-        self.assertEqual(self.agent.get("/events"), {"Snapshot": {"last_event_id": last}})
+                         {"Snapshot": {"publisher_id": publisher, "last_event_id": last}})
+        self.assertEqual(self.agent.get("/events"), {"Snapshot": {"publisher_id": publisher, "last_event_id": last}})
         self.assertEqual(self.agent.get(f"/events?from={last + 1}"),
-                         {"TooNew": {"requested_start": last + 1, "requested_end": None,
-                                     "newest_available": last}})
+                         {"TooNew": {"publisher_id": publisher, "requested_start": last + 1,
+                                     "requested_end": None, "newest_available": last}})
         self.assertEqual(self.agent.get("/events?from=8&to=3"),
-                         {"InvalidRange": {"start_id": 8, "end_id": 3}})
+                         {"InvalidRange": {"publisher_id": publisher, "start_id": 8, "end_id": 3}})
+        self.assertEqual(self.agent.get(f"/events?from={last}&publisher_id={publisher ^ 1}"),
+                         {"Snapshot": {"publisher_id": publisher, "last_event_id": last}})
         self.assertEqual(self.agent.client.get("/events?from=x").status, 400)
         for path in ("/events?dp_rank=1", "/snapshot?dp_rank=1", "/snapshot?worker_id=1"):
             self.assertEqual(self.agent.client.get(path).status, 404, path)
+
+    def test_what_an_engine_that_is_gone_held_is_taken_back(self):
+        """No message of the engine says so, and none ends the list."""
+        self.start("--ingest-drop-after-disconnect-ms", 50)
+        self.engine.send(stored([11], None, A))
+        self.next()
+        self.engine.close()
+        self.assertEqual([event["event"]["data"] for event in self.next()], ["cleared"])
 
     def test_replay_has_the_envelopes(self):
         self.start()

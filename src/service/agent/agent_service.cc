@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/json_writer.h"
+#include "base/result.h"
 #include "base/text.h"
 #include "model/rank_state.h"
 #include "net/io_runtime.h"
@@ -41,6 +42,23 @@ Result<std::optional<Number>> NumberOf(const HttpRequest& request, std::string_v
   return std::optional<Number>(*number);
 }
 
+bool Worse(RankState a, RankState b) {
+  const auto known = [](RankState state) {
+    switch (state) {
+      case RankState::kBlind:
+        return 0;
+      case RankState::kWarming:
+        return 1;
+      case RankState::kDegraded:
+        return 2;
+      case RankState::kExact:
+        break;
+    }
+    return 3;
+  };
+  return known(a) < known(b);
+}
+
 void WriteRank(const PublishedRank& rank, const fleet::Snapshot& fleet, JsonWriter& json) {
   const PublishedRank::Stats stats = rank.stats();
   json.BeginObject();
@@ -56,6 +74,7 @@ void WriteRank(const PublishedRank& rank, const fleet::Snapshot& fleet, JsonWrit
   }
   json.Field("blocks", stats.publisher.blocks);
   json.Field("last_event_id", stats.publisher.last_event_id);
+  json.Field("refused", rank.refuses());
   json.Key("sources");
   json.BeginArray();
   for (const auto& worker : fleet.workers) {
@@ -108,7 +127,31 @@ struct AgentService::Impl {
     KVR_TRY(PublishedRank* const rank, RankOf(request));
     KVR_TRY(const auto from, NumberOf<std::uint64_t>(request, "from"));
     KVR_TRY(const auto to, NumberOf<std::uint64_t>(request, "to"));
-    return EventsBody(rank->Query(from, to), from, to);
+    KVR_TRY(const auto publisher, NumberOf<std::uint64_t>(request, "publisher_id"));
+    // Numbers of another life of the agent say nothing here.
+    const bool ours = !publisher || *publisher == rank->publisher_id();
+    const auto start = ours ? from : std::nullopt;
+    return EventsBody(rank->Query(start, ours ? to : std::nullopt), rank->publisher_id(), from, to);
+  }
+
+  // Of the source of the rank that is known least.
+  SnapshotHead HeadOf(const PublishedRank& rank) const {
+    SnapshotHead head;
+    head.publisher_id = rank.publisher_id();
+    if (rank.refuses()) {
+      head.state = RankState::kDegraded;
+      head.reason = StateReason::kUnknownGroupKind;
+    }
+    const auto fleet = catalog.snapshot();
+    for (const auto& worker : fleet->workers) {
+      const fleet::RankEntry* const source = worker->FindRank(rank.rank().dp_rank);
+      if (source == nullptr) continue;
+      const auto status = source->health->status();
+      if (!Worse(status.state, head.state)) continue;
+      head.state = status.state;
+      head.reason = status.reason;
+    }
+    return head;
   }
 
   HttpResponse EventsPage(const HttpRequest& request) const {
@@ -140,12 +183,18 @@ struct AgentService::Impl {
                                       StateReasonName(status.reason)));
       }
     }
+    for (const PublishedRank* const rank : ranks) {
+      if (!rank->refuses()) continue;
+      reasons.push_back(
+          fmt::format("rank {} has side groups and is not published", rank->rank().dp_rank));
+    }
     return ReadyPage(fleet->workers.size(), reasons);
   }
 
   // Shared by the handler and the work it leaves to the thread aside.
   struct SnapshotJob {
     std::unique_ptr<SnapshotWriter> writer;
+    std::optional<Error> refusal;
     std::string piece;
     bool more = true;
   };
@@ -159,10 +208,25 @@ struct AgentService::Impl {
     }
     const auto job = std::make_shared<SnapshotJob>();
     PublishedRank* const published = *rank;
-    std::function<void()> take = [job, published] {
-      job->writer = std::make_unique<SnapshotWriter>(published->TakeSnapshot());
+    std::function<void()> take = [this, job, published] {
+      // The state may change while the snapshot is taken.
+      const SnapshotHead before = HeadOf(*published);
+      auto taken = published->TakeSnapshot();
+      const SnapshotHead after = HeadOf(*published);
+      if (!taken) {
+        job->refusal = taken.error();
+        return;
+      }
+      job->writer = std::make_unique<SnapshotWriter>(
+          *std::move(taken), Worse(before.state, after.state) ? before : after);
     };
     co_await server.Aside(std::move(take));
+    if (job->refusal) {
+      HttpResponse refusal = net::JsonError(*job->refusal);
+      refusal.headers.Set("Retry-After", "1");
+      static_cast<void>(co_await exchange.Respond(std::move(refusal)));
+      co_return;
+    }
     net::HttpHeaders headers;
     headers.Set("Content-Type", "application/json");
     if (!co_await exchange.BeginStream(200, headers)) co_return;

@@ -24,17 +24,57 @@ void PublishedRank::Apply(std::size_t source, const PlacementEvent& event) {
   publish::Mutation mutation;
   mutation.event = event;
   const Lock lock(mutex_);
+  if ((refused_ >> source & 1u) != 0 && event.kind != PlacementKind::kCleared) {
+    ++refused_events_;
+    return;
+  }
+  while (askers_ > 0 && !publisher_.in_list())
+    asked_.Wait(mutex_);
   publisher_.Apply(source, mutation);
 }
 
-void PublishedRank::EndList() {
+void PublishedRank::EndList(std::size_t source) {
   const Lock lock(mutex_);
-  publisher_.EndList();
+  publisher_.EndList(source);
+  if (!publisher_.in_list()) list_ended_.NotifyAll();
+}
+
+bool PublishedRank::Refuse(std::size_t source) {
+  const Lock lock(mutex_);
+  if ((refused_ >> source & 1u) != 0) return false;
+  refused_ = static_cast<std::uint8_t>(refused_ | 1u << source);
+  if (publisher_.Knows(source)) {
+    publish::Mutation clear;
+    clear.event.kind = PlacementKind::kCleared;
+    publisher_.Apply(source, clear);
+  }
+  return true;
+}
+
+void PublishedRank::Accept(std::size_t source) {
+  const Lock lock(mutex_);
+  refused_ = static_cast<std::uint8_t>(refused_ & ~(1u << source));
+}
+
+bool PublishedRank::refuses() const {
+  const Lock lock(mutex_);
+  return refused_ != 0;
+}
+
+void PublishedRank::BeginAsking() {
+  ++askers_;
+  while (publisher_.in_list())
+    list_ended_.Wait(mutex_);
+}
+
+void PublishedRank::EndAsking() {
+  if (--askers_ == 0) asked_.NotifyAll();
 }
 
 void PublishedRank::OnTick() {
-  const Lock lock(mutex_);
+  if (!mutex_.try_lock()) return;
   publisher_.OnTick();
+  mutex_.unlock();
 }
 
 void PublishedRank::Flush() {
@@ -48,17 +88,24 @@ void PublishedRank::Flush() {
 publish::RankPublisher::EventsAnswer PublishedRank::Query(std::optional<std::uint64_t> start,
                                                           std::optional<std::uint64_t> end) {
   const Lock lock(mutex_);
-  return publisher_.Query(start, end);
+  BeginAsking();
+  auto answer = publisher_.Query(start, end);
+  EndAsking();
+  return answer;
 }
 
-publish::RankPublisher::SnapshotAnswer PublishedRank::TakeSnapshot() {
+Result<publish::RankPublisher::SnapshotAnswer> PublishedRank::TakeSnapshot() {
   const Lock lock(mutex_);
-  return publisher_.TakeSnapshot();
+  BeginAsking();
+  auto answer = publisher_.TakeSnapshot();
+  EndAsking();
+  return answer;
 }
 
 PublishedRank::Stats PublishedRank::stats() const {
   const Lock lock(mutex_);
-  return {publisher_.stats(), publisher_.coalescer_stats(), publisher_.book_stats()};
+  return {publisher_.stats(), publisher_.coalescer_stats(), publisher_.book_stats(),
+          refused_events_};
 }
 
 // Never waits, so that it may be called with the lock held.

@@ -15,8 +15,9 @@
 
 namespace kvr::service {
 
-// Thread-safe. Events come from one thread; whoever asks for events or a snapshot waits for that
-// one and it for them: a snapshot that has to be built holds it up for the time of O(blocks).
+// Thread-safe. Each source's events come from one thread at a time. Whoever asks for events or a
+// snapshot waits for the end of the list under way, and the next list for the answer: a snapshot
+// that has to be built holds it up for the time of O(blocks).
 class PublishedRank final : private publish::Outlet {
  public:
   struct Options {
@@ -28,6 +29,7 @@ class PublishedRank final : private publish::Outlet {
     publish::RankPublisher::Stats publisher;
     publish::Coalescer::Stats coalescer;
     publish::BlockBook::Stats book;
+    std::uint64_t refused_events = 0;
   };
 
   // Binds. kIo and kInvalidArgument as EventPublisher::Create. `clock` must outlive the object.
@@ -40,25 +42,39 @@ class PublishedRank final : private publish::Outlet {
   [[nodiscard]] const std::string& replay_endpoint() const { return socket_->replay_endpoint(); }
 
   void Apply(std::size_t source, const PlacementEvent& event) KVR_EXCLUDES(mutex_);
-  void EndList() KVR_EXCLUDES(mutex_);
+  void EndList(std::size_t source) KVR_EXCLUDES(mutex_);
+  // Takes back what the source told of, and takes nothing of it until Accept; false when it was so
+  // before. Unlike an empty source's, its rank is not complete.
+  bool Refuse(std::size_t source) KVR_EXCLUDES(mutex_);
+  void Accept(std::size_t source) KVR_EXCLUDES(mutex_);
+  [[nodiscard]] bool refuses() const KVR_EXCLUDES(mutex_);
+  // Waits for nobody: when the rank is busy, the next tick will do.
   void OnTick() KVR_EXCLUDES(mutex_);
   // Sends what is pending and waits until the transport has it.
   void Flush() KVR_EXCLUDES(mutex_);
 
   publish::RankPublisher::EventsAnswer Query(std::optional<std::uint64_t> start,
                                              std::optional<std::uint64_t> end) KVR_EXCLUDES(mutex_);
-  publish::RankPublisher::SnapshotAnswer TakeSnapshot() KVR_EXCLUDES(mutex_);
+  Result<publish::RankPublisher::SnapshotAnswer> TakeSnapshot() KVR_EXCLUDES(mutex_);
   [[nodiscard]] Stats stats() const KVR_EXCLUDES(mutex_);
 
  private:
   PublishedRank(const Options& options, const Clock& clock,
                 std::unique_ptr<net::EventPublisher> socket);
   bool Send(std::uint64_t sequence, std::span<const std::byte> envelope) override;
+  // Around a question, which is answered between lists.
+  void BeginAsking() KVR_REQUIRES(mutex_);
+  void EndAsking() KVR_REQUIRES(mutex_);
 
   const Rank rank_;
   const std::uint64_t publisher_id_;
   const std::unique_ptr<net::EventPublisher> socket_;
   mutable Mutex mutex_;
+  CondVar list_ended_;
+  CondVar asked_;
+  std::uint8_t refused_ KVR_GUARDED_BY(mutex_) = 0;  // sources, a bit each
+  std::uint64_t refused_events_ KVR_GUARDED_BY(mutex_) = 0;
+  std::size_t askers_ KVR_GUARDED_BY(mutex_) = 0;  // waiting or being answered
   publish::RankPublisher publisher_ KVR_GUARDED_BY(mutex_);
 };
 

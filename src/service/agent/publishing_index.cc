@@ -5,14 +5,19 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "index/rank_copy.h"
 #include "model/overlap.h"
 
 namespace kvr::service {
 
 PublishingIndex::PublishingIndex(std::vector<PublishedRank*> ranks, WorkerId worker,
-                                 std::size_t source)
-    : ranks_(std::move(ranks)), worker_(worker), source_(source) {}
+                                 std::size_t source, const index::HybridRanks& sides)
+    : ranks_(std::move(ranks)), worker_(worker), source_(source), sides_(sides) {}
+
+bool PublishingIndex::HasSideGroups(const PublishedRank& rank) const {
+  return !sides_.empty() && sides_.Find({worker_, rank.rank().dp_rank}) != nullptr;
+}
 
 std::optional<RankSlot> PublishingIndex::FindRank(Rank rank) const {
   if (rank.worker != worker_) return std::nullopt;
@@ -39,13 +44,25 @@ bool PublishingIndex::RemoveRank(Rank rank) {
 }
 
 index::ApplyResult PublishingIndex::Apply(RankSlot slot, const PlacementEvent& event) {
-  ranks_[Raw(slot)]->Apply(source_, event);
+  PublishedRank& rank = *ranks_[Raw(slot)];
+  rank.Apply(source_, event);
+  if (event.kind == PlacementKind::kCleared) rank.EndList(source_);
   return {};
 }
 
-void PublishingIndex::EndBatch() {
-  for (PublishedRank* const rank : ranks_)
-    rank->EndList();
+void PublishingIndex::EndBatch(std::span<const RankSlot> touched) {
+  for (const RankSlot slot : touched) {
+    PublishedRank& rank = *ranks_[Raw(slot)];
+    if (!HasSideGroups(rank)) {
+      rank.Accept(source_);
+    } else if (rank.Refuse(source_)) {
+      KVR_WARN(
+          "worker {} rank {} has side groups, which are not published, so nothing of it is; let "
+          "routers follow the engine directly",
+          Raw(worker_), rank.rank().dp_rank);
+    }
+    rank.EndList(source_);
+  }
 }
 
 void PublishingIndex::Match(std::span<const BlockHash> /*blocks*/,

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/json_writer.h"
+#include "publish/fill_event.h"
 #include "wire/event_decoder.h"
 #include "wire/msgpack_reader.h"
 #include "wire/residency.h"
@@ -40,58 +41,66 @@ void WriteOptional(std::string_view name, std::optional<std::uint64_t> value, Js
   }
 }
 
+std::string_view KindOf(RangeAnswer answer) {
+  switch (answer) {
+    case RangeAnswer::kEvents:
+      return "Events";
+    case RangeAnswer::kTooNew:
+      return "TooNew";
+    case RangeAnswer::kInvalidRange:
+      return "InvalidRange";
+    case RangeAnswer::kSnapshot:
+      break;
+  }
+  return "Snapshot";
+}
+
 void WriteEvents(const publish::RankPublisher::EventsAnswer& answer, JsonWriter& json) {
   wire::RouterBatch batch;
-  json.BeginObject();
   json.Key("events");
   json.BeginArray();
   for (std::string_view left = answer.events; !left.empty();)
     left.remove_prefix(WriteEncoded(left, batch, json));
   json.EndArray();
   json.Field("last_event_id", answer.range.last);
-  json.EndObject();
 }
 
 }  // namespace
 
 std::string EventsBody(const publish::RankPublisher::EventsAnswer& answer,
-                       std::optional<std::uint64_t> start, std::optional<std::uint64_t> end) {
+                       std::uint64_t publisher_id, std::optional<std::uint64_t> start,
+                       std::optional<std::uint64_t> end) {
   std::string body;
   JsonWriter json(body);
   json.BeginObject();
+  json.Key(KindOf(answer.range.answer));
+  json.BeginObject();
+  json.Field("publisher_id", publisher_id);
   switch (answer.range.answer) {
     case RangeAnswer::kEvents:
-      json.Key("Events");
       WriteEvents(answer, json);
       break;
     case RangeAnswer::kSnapshot:
-      json.Key("Snapshot");
-      json.BeginObject();
       json.Field("last_event_id", answer.range.last);
-      json.EndObject();
       break;
     case RangeAnswer::kTooNew:
-      json.Key("TooNew");
-      json.BeginObject();
       WriteOptional("requested_start", start, json);
       WriteOptional("requested_end", end, json);
       json.Field("newest_available", answer.range.last);
-      json.EndObject();
       break;
     case RangeAnswer::kInvalidRange:
-      json.Key("InvalidRange");
-      json.BeginObject();
       WriteOptional("start_id", start, json);
       WriteOptional("end_id", end, json);
-      json.EndObject();
       break;
   }
+  json.EndObject();
   json.EndObject();
   return body;
 }
 
-SnapshotWriter::SnapshotWriter(publish::RankPublisher::SnapshotAnswer answer)
-    : answer_(std::move(answer)) {}
+SnapshotWriter::SnapshotWriter(publish::RankPublisher::SnapshotAnswer answer,
+                               const SnapshotHead& head)
+    : answer_(std::move(answer)), head_(head) {}
 
 bool SnapshotWriter::Next(std::size_t bytes, std::string& piece) {
   piece.clear();
@@ -115,10 +124,13 @@ void SnapshotWriter::WriteHead(std::string& out) const {
   json.BeginObject();
   json.Key("TreeDump");
   json.BeginObject();
+  json.Field("publisher_id", head_.publisher_id);
   json.Key("reset_scope");
   wire::WriteResetScope(wire::ResetScope::kAll, json);
   json.Field("last_event_id", answer_.last);
-  json.Field("complete", answer_.base->complete);
+  json.Field("complete", answer_.base->complete && head_.state == RankState::kExact);
+  json.Field("state", RankStateName(head_.state));
+  json.Field("reason", StateReasonName(head_.reason));
   json.Key("events");
   json.BeginArray();  // the rest is closed by hand
 }
@@ -126,22 +138,15 @@ void SnapshotWriter::WriteHead(std::string& out) const {
 void SnapshotWriter::WriteRun(std::string& out) {
   const publish::Snapshot& snapshot = *answer_.base;
   const publish::Snapshot::Run& run = snapshot.runs[next_run_];
-  batch_.Clear();
-  wire::RouterEvent& event = batch_.events.emplace_back();
-  event.type = wire::EventType::kStored;
-  event.worker_id = Raw(snapshot.rank.worker);
-  event.dp_rank = snapshot.rank.dp_rank;
-  event.event_id = next_run_;
-  event.tier = run.tier;
-  event.domain = wire::ResidencyDomain::kWorker;
-  event.eligible = run.eligible;
-  event.parent = run.parent;
-  for (const PlacedBlock& block : snapshot.BlocksOf(run))
-    batch_.blocks.push_back({block.engine, block.local, {}, false});
-  event.blocks = {0, static_cast<std::uint32_t>(run.count)};
+  publish::Mutation store;
+  store.event.tier = run.tier;
+  store.event.eligible = run.eligible;
+  store.event.parent = run.parent;
+  store.event.blocks = snapshot.BlocksOf(run);
+  publish::FillEvent(store, snapshot.rank, next_run_, batch_);
   if (next_run_++ > 0) out += ',';
   JsonWriter json(out);
-  wire::WriteRouterEvent(batch_, event, json);
+  wire::WriteRouterEvent(batch_, batch_.events.front(), json);
 }
 
 void SnapshotWriter::WriteTail(std::string& out) {

@@ -6,26 +6,40 @@
 #include <optional>
 #include <string>
 
+#include "model/rank_state.h"
 #include "publish/rank_publisher.h"
 #include "wire/router_event.h"
 
 namespace kvr::service {
 
-// {"Events":{"events":[RouterEvent...],"last_event_id":10}},
-// {"TooNew":{"requested_start":11,"requested_end":null,"newest_available":10}},
-// {"InvalidRange":{"start_id":8,"end_id":3}}, or
-// {"Snapshot":{"last_event_id":10}}: the events are not there any more, take a snapshot.
+// {"Events":{"publisher_id":5,"events":[RouterEvent...],"last_event_id":10}},
+// {"TooNew":{"publisher_id":5,"requested_start":11,"requested_end":null,"newest_available":10}},
+// {"InvalidRange":{"publisher_id":5,"start_id":8,"end_id":3}}, or
+// {"Snapshot":{"publisher_id":5,"last_event_id":10}}: the events are not there any more, take a
+// snapshot.
+//
+// `publisher_id` is of the life of the publisher whose events are numbered so.
 std::string EventsBody(const publish::RankPublisher::EventsAnswer& answer,
-                       std::optional<std::uint64_t> start, std::optional<std::uint64_t> end);
+                       std::uint64_t publisher_id, std::optional<std::uint64_t> start,
+                       std::optional<std::uint64_t> end);
+
+// Whose snapshot it is, and how well what it says is known.
+struct SnapshotHead {
+  std::uint64_t publisher_id = 0;
+  RankState state = RankState::kExact;  // of the source that is known least
+  StateReason reason = StateReason::kNone;
+};
 
 // Writes a snapshot and its tail, a piece at a time:
-// {"TreeDump":{"reset_scope":"all","last_event_id":10,"complete":true,"events":[...]}}
+// {"TreeDump":{"publisher_id":5,"reset_scope":"all","last_event_id":10,"complete":true,
+//              "state":"exact","reason":"none","events":[...]}}
 //
+// It is complete when its state is exact and nothing was left out of the snapshot.
 // Events of the snapshot have the numbers 0, 1, 2, ..., those of the tail their own; all of them
 // replace what was known, and the stream goes on behind last_event_id. Not thread-safe.
 class SnapshotWriter {
  public:
-  explicit SnapshotWriter(publish::RankPublisher::SnapshotAnswer answer);
+  SnapshotWriter(publish::RankPublisher::SnapshotAnswer answer, const SnapshotHead& head);
 
   // Replaces `piece` by the next part of the text, of at least `bytes` unless the text ends before,
   // and at most an event more. False when there was nothing left.
@@ -37,6 +51,7 @@ class SnapshotWriter {
   void WriteTail(std::string& out);
 
   const publish::RankPublisher::SnapshotAnswer answer_;
+  const SnapshotHead head_;
   wire::RouterBatch batch_;
   bool begun_ = false;
   bool ended_ = false;

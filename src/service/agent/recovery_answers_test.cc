@@ -35,13 +35,13 @@ struct Bench {
     store.event.blocks = std::span(&block, 1);
     store.event.eligible = eligible;
     publisher.Apply(0, store);
-    publisher.EndList();
+    publisher.EndList(0);
   }
   std::string Events(std::optional<std::uint64_t> from, std::optional<std::uint64_t> to = {}) {
-    return EventsBody(publisher.Query(from, to), from, to);
+    return EventsBody(publisher.Query(from, to), 5, from, to);
   }
   std::string Snapshot(std::size_t bytes) {
-    SnapshotWriter writer(publisher.TakeSnapshot());
+    SnapshotWriter writer(*publisher.TakeSnapshot(), head);
     std::string all;
     std::string piece;
     while (writer.Next(bytes, piece)) {
@@ -57,6 +57,7 @@ struct Bench {
   Nowhere outlet;
   RankPublisher publisher;
   std::size_t largest = 0;
+  SnapshotHead head{5};
 };
 
 constexpr std::string_view kSecond =
@@ -66,31 +67,46 @@ constexpr std::string_view kSecond =
 
 TEST(RecoveryAnswers, L1ToL7Bodies) {
   Bench b;
-  EXPECT_EQ(b.Events({}), R"({"Snapshot":{"last_event_id":0}})") << "L6";
-  EXPECT_EQ(b.Events(3), R"({"Snapshot":{"last_event_id":0}})") << "L7";
+  EXPECT_EQ(b.Events({}), R"({"Snapshot":{"publisher_id":5,"last_event_id":0}})") << "L6";
+  EXPECT_EQ(b.Events(3), R"({"Snapshot":{"publisher_id":5,"last_event_id":0}})") << "L7";
   b.Store({}, 1);
   b.Store(1, 2, true);
-  EXPECT_EQ(b.Events(2),
-            R"({"Events":{"events":[)" + std::string(kSecond) + R"(],"last_event_id":2}})")
+  EXPECT_EQ(b.Events(2), R"({"Events":{"publisher_id":5,"events":[)" + std::string(kSecond) +
+                             R"(],"last_event_id":2}})")
       << "L2, L15";
-  EXPECT_EQ(b.Events(0), R"({"Snapshot":{"last_event_id":2}})") << "L3";
-  EXPECT_EQ(b.Events(3),
-            R"({"TooNew":{"requested_start":3,"requested_end":null,"newest_available":2}})")
+  EXPECT_EQ(b.Events(0), R"({"Snapshot":{"publisher_id":5,"last_event_id":2}})") << "L3";
+  EXPECT_EQ(
+      b.Events(3),
+      R"({"TooNew":{"publisher_id":5,"requested_start":3,"requested_end":null,"newest_available":2}})")
       << "L4";
-  EXPECT_EQ(b.Events(3, 9),
-            R"({"TooNew":{"requested_start":3,"requested_end":9,"newest_available":2}})");
-  EXPECT_EQ(b.Events(8, 3), R"({"InvalidRange":{"start_id":8,"end_id":3}})") << "L5";
+  EXPECT_EQ(
+      b.Events(3, 9),
+      R"({"TooNew":{"publisher_id":5,"requested_start":3,"requested_end":9,"newest_available":2}})");
+  EXPECT_EQ(b.Events(8, 3), R"({"InvalidRange":{"publisher_id":5,"start_id":8,"end_id":3}})")
+      << "L5";
 }
 
 TEST(RecoveryAnswers, SnapshotsOfNothingAndWithATail) {
   Bench b;
-  EXPECT_EQ(b.Snapshot(1),
-            R"({"TreeDump":{"reset_scope":"all","last_event_id":0,"complete":true,"events":[]}})");
+  EXPECT_EQ(b.Snapshot(1), R"({"TreeDump":{"publisher_id":5,"reset_scope":"all","last_event_id":0,)"
+                           R"("complete":true,"state":"exact","reason":"none","events":[]}})");
   b.Store(1, 2);
   b.Store(1, 2, true);
   const std::string of_tail = b.Snapshot(1 << 20);
   EXPECT_NE(of_tail.find(std::string(kSecond) + "]}}"), std::string::npos) << of_tail;
   EXPECT_NE(of_tail.find(R"("last_event_id":2,)"), std::string::npos);
+}
+
+TEST(RecoveryAnswers, ASnapshotIsAsCompleteAsItsSourcesAreKnown) {
+  Bench b;
+  b.Store({}, 1);
+  for (const RankState state : {RankState::kBlind, RankState::kWarming, RankState::kDegraded}) {
+    b.head.state = state;
+    b.head.reason = StateReason::kGapUnrepaired;
+    const std::string want = R"("complete":false,"state":")" + std::string(RankStateName(state)) +
+                             R"(","reason":"gap_unrepaired",)";
+    EXPECT_NE(b.Snapshot(1 << 20).find(want), std::string::npos) << want;
+  }
 }
 
 TEST(RecoveryAnswers, SnapshotsComeInBoundedPieces) {
