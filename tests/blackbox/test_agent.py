@@ -391,6 +391,41 @@ class Published(unittest.TestCase):
         self.engine.close()
         self.assertEqual([event["event"]["data"] for event in self.next()], ["cleared"])
 
+    def test_what_may_be_gone_is_taken_back(self):
+        """A message that nobody has any more may have been a removal."""
+        self.start("--ingest-replay-silence-ms", 100, "--ingest-replay-attempts", 1)
+        settle(lambda: self.agent.get("/snapshot")["TreeDump"]["complete"], True)
+        self.engine.send(stored([11], None, A))
+        self.next()
+        self.engine.next_seq += 1
+        self.engine.send(stored([12], None, B))
+        events = self.next()
+        if len(events) == 1:
+            events += self.next()
+        self.assertEqual(events[0]["event"]["data"], "cleared")
+        stored_again = events[1]["event"]["data"]["stored"]["blocks"]
+        self.assertEqual([block["block_hash"] for block in stored_again], [12])
+        dump = settle(lambda: self.agent.get("/snapshot")["TreeDump"],
+                      lambda dump: dump["state"] == "degraded")
+        self.assertFalse(dump["complete"])
+        self.assertNotEqual(dump["reason"], "none")
+        self.assertEqual(Held(dump["events"]).blocks, {("device", 12)})
+
+    def test_an_engine_with_side_groups_is_refused(self):
+        self.start()
+        self.engine.send(stored([11], None, A))
+        self.next()
+        self.engine.send({**stored([12], 11, B), "group_idx": 1,
+                          "kv_cache_spec_kind": "sliding_window",
+                          "kv_cache_spec_sliding_window": 8})
+        self.assertEqual([event["event"]["data"] for event in self.next()], ["cleared"])
+        self.engine.send(stored([13], None, C))
+        settle(lambda: self.agent.total("kvr_publish_events_refused_total"), 1)
+        dump = self.agent.get("/snapshot")["TreeDump"]
+        self.assertEqual((dump["complete"], dump["events"]), (False, []))
+        self.assertTrue(self.agent.ranks()[0]["refused"])
+        self.assertEqual(self.agent.client.get("/ready").status, 503)
+
     def test_replay_has_the_envelopes(self):
         self.start()
         self.engine.send(stored([11], None, A))
