@@ -1,6 +1,7 @@
 #include "placement/copy_rules.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "hashing/block_hash.h"
 
@@ -24,50 +25,73 @@ void ForEachAhead(std::span<const T> all, const CopyTable& blocks, HashOf hash_o
   }
 }
 
-// True when no copy is left in the tier, as far as we know: by the engine's word (`left`) where
-// it gives one, else by our count. Of mixed content each removal counts: the index holds a block
-// for each content, and one that stays would never go.
-bool RemoveCopy(EngineHash hash, Tier tier, std::uint32_t left, CopyTable& blocks,
-                TranslatorStats& stats) {
+// How often the removal is passed on. Once when no copy is left in the tier, as far as we know: by
+// the engine's word (`left`) where it gives one, else by our count. Of twins each removal counts:
+// the index holds each of them, and one that stays would never go.
+std::size_t RemoveCopy(EngineHash hash, Tier tier, std::uint32_t left, CopyTable& blocks,
+                       TranslatorStats& stats) {
   BlockRecord* record = blocks.Find(hash);
   const auto at = static_cast<std::size_t>(tier);
-  if (record == nullptr || record->copies[at] == 0) ++stats.unmatched_removals;
+  const bool unmatched = record == nullptr || record->copies[at] == 0;
+  if (unmatched) ++stats.unmatched_removals;
   const bool told = left != wire::kCopiesUnknown;
   if (record == nullptr && told && left > 0) record = blocks.Add(hash);
-  if (record == nullptr) return !told || left == 0;
+  if (record == nullptr) return !told || left == 0 ? 1 : 0;
   std::uint32_t& copies = record->copies[at];
   if (told) {
     copies = left;
   } else if (copies > 0) {
     --copies;
   }
-  const bool last = copies == 0 || record->mixed;
-  if (record->salt_state == SaltState::kAmbiguous) return last;
-  if (!record->on_path()) record->salt_state = SaltState::kUnknown;
-  if (!record->held()) blocks.Erase(record);
-  return last;
+  std::size_t times = copies == 0 || record->twins > 0 ? 1 : 0;
+  // Our count does not say how many are gone.
+  if (copies == 0 && (told || unmatched)) times += record->twins;
+  const bool ambiguous = record->salt_state == SaltState::kAmbiguous;
+  if (!ambiguous && !record->on_path()) record->salt_state = SaltState::kUnknown;
+  if (record->held()) return times;
+  if (ambiguous) {  // for good
+    *record = BlockRecord{.salt_state = SaltState::kAmbiguous, .epoch = record->epoch};
+  } else {
+    blocks.Erase(record);
+  }
+  return times;
 }
 
-void AddCopy(const PlacedBlock& block, Tier tier, const Salt* salt, bool keyed, CopyTable& blocks,
-             TranslatorStats& stats) {
-  BlockRecord* record = blocks.Add(block.engine);
-  if (record == nullptr) {
-    ++stats.uncounted_blocks;
-    return;
+// Of a block's content and where it is, never 0.
+std::uint32_t PlaceOf(BlockHash local, std::optional<EngineHash> parent) {
+  constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15;
+  const std::uint64_t above = parent ? (Raw(*parent) + 1) * kOdd : 0;
+  return static_cast<std::uint32_t>((Raw(local) ^ above ^ above >> 32)) | 1;
+}
+
+// What the store of a block says of its place and salt, against what earlier ones said.
+void AddPlace(const PlacedBlock& block, std::optional<EngineHash> parent, const StoreFacts& facts,
+              BlockRecord& record, Contradictions& found) {
+  const std::uint32_t place = PlaceOf(block.local, parent);
+  const Salt& salt = *facts.salt;
+  const bool device = facts.tier == Tier::kDevice;
+  if (record.place != 0 && record.place != place) {
+    const bool other_salt = record.salt_state == SaltState::kAmbiguous ||
+                            (record.salt_state != SaltState::kUnknown &&
+                             (record.salt_state != salt.state || record.salt_mix != salt.mix));
+    if (device && !record.placed) {
+      found.moved.push_back(block.engine);
+    } else if (other_salt && record.twins < kTwinsMax) {
+      ++record.twins;
+    } else {
+      record.misplaced = true;
+      found.refuse = true;
+      found.misplaced.push_back(block.engine);
+    }
   }
-  ++record->copies[static_cast<std::size_t>(tier)];
-  record->keyed = record->keyed || keyed;
-  if (salt != nullptr) {
-    const std::uint32_t content = static_cast<std::uint32_t>(Raw(block.local)) | 1;
-    record->mixed = record->mixed || (record->content != 0 && record->content != content);
-    record->content = content;
-  }
-  if (salt == nullptr || !OnPath(tier) || record->salt_state == SaltState::kAmbiguous) return;
-  if (record->salt_state == SaltState::kUnknown) {
-    record->salt_state = salt->state;
-    record->salt_mix = salt->mix;
-  } else if (record->salt_state != salt->state || record->salt_mix != salt->mix) {
-    record->salt_state = SaltState::kAmbiguous;
+  record.place = place;
+  record.placed = record.placed || device;
+  if (!OnPath(facts.tier) || record.salt_state == SaltState::kAmbiguous) return;
+  if (record.salt_state == SaltState::kUnknown) {
+    record.salt_state = salt.state;
+    record.salt_mix = salt.mix;
+  } else if (record.salt_state != salt.state || record.salt_mix != salt.mix) {
+    record.salt_state = SaltState::kAmbiguous;
   }
 }
 
@@ -110,16 +134,43 @@ bool KeysAreTold(const EventBatch& batch, const EngineEvent& event, CopyTable& b
   const auto hashes = batch.HashesOf(event);
   return std::all_of(hashes.begin(), hashes.end(), [&](EngineHash hash) {
     const BlockRecord* record = blocks.Find(hash);
-    return record != nullptr && record->content != 0;
+    return record != nullptr && record->place != 0;
   });
 }
 
-void AddCopies(std::span<const PlacedBlock> stored, Tier tier, const Salt* salt,
-               std::span<const std::uint8_t> keyed, CopyTable& blocks, TranslatorStats& stats) {
+bool IsMisplaced(EngineHash name, CopyTable& blocks) {
+  const BlockRecord* record = blocks.Find(name);
+  return record != nullptr && record->misplaced;
+}
+
+bool IsElsewhere(std::span<const PlacedBlock> stored, std::optional<EngineHash> parent,
+                 CopyTable& blocks) {
+  return std::any_of(stored.begin(), stored.end(), [&](const PlacedBlock& block) {
+    const std::uint32_t place = PlaceOf(block.local, std::exchange(parent, block.engine));
+    const BlockRecord* record = blocks.Find(block.engine);
+    return record != nullptr && record->placed && record->twins == 0 && record->place != place;
+  });
+}
+
+void AddCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts, CopyTable& blocks,
+               Contradictions& found, TranslatorStats& stats) {
+  std::optional<EngineHash> parent = facts.parent;
   ForEachAhead(
       stored, blocks, [](const PlacedBlock& block) { return block.engine; },
       [&](std::size_t i, const PlacedBlock& block) {
-        AddCopy(block, tier, salt, i < keyed.size() && keyed[i] != 0, blocks, stats);
+        const std::optional<EngineHash> above = std::exchange(parent, block.engine);
+        BlockRecord* record = blocks.Add(block.engine);
+        if (record == nullptr) {
+          ++stats.uncounted_blocks;
+          return;
+        }
+        ++record->copies[static_cast<std::size_t>(facts.tier)];
+        record->keyed = record->keyed || (i < facts.keyed.size() && facts.keyed[i] != 0);
+        if (record->misplaced) {
+          found.refuse = true;
+        } else if (facts.salt != nullptr) {
+          AddPlace(block, above, facts, *record, found);
+        }
       });
 }
 
@@ -129,7 +180,9 @@ void RemoveCopies(const EventBatch& batch, const EngineEvent& event, Tier tier, 
       batch.HashesOf(event), blocks, [](EngineHash hash) { return hash; },
       [&](std::size_t i, EngineHash hash) {
         const std::uint32_t left = batch.CopiesLeftOf(event, i);
-        if (RemoveCopy(hash, tier, left, blocks, stats)) gone.push_back(hash);
+        const std::size_t times = RemoveCopy(hash, tier, left, blocks, stats);
+        if (times == 0) ++stats.held_removals;
+        gone.insert(gone.end(), times, hash);
       });
 }
 

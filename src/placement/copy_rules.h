@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -44,13 +45,42 @@ bool LacksKeys(const wire::EventBatch& batch, const wire::EngineEvent& event, Co
 // none. If it does not say, the store on the device did.
 bool KeysAreTold(const wire::EventBatch& batch, const wire::EngineEvent& event, CopyTable& blocks);
 
-// Counts a copy of each of the store's blocks. `salt` is null when the store says nothing of the
-// content; `keyed[i]` is whether keys are in the hash of block i, false beyond the end.
-void AddCopies(std::span<const PlacedBlock> stored, Tier tier, const Salt* salt,
-               std::span<const std::uint8_t> keyed, CopyTable& blocks, TranslatorStats& stats);
+// Whether the name stands for blocks in several places, so that nothing goes where it is. Engines
+// whose hashes do not cover what is before a block, and broken ones, use names so.
+bool IsMisplaced(EngineHash name, CopyTable& blocks);
+
+// Of a store off the device: whether the device has one of its blocks in another place or with
+// another content. Connectors do not always know either.
+bool IsElsewhere(std::span<const PlacedBlock> stored, std::optional<EngineHash> parent,
+                 CopyTable& blocks);
+
+// What a store says of each of its blocks.
+struct StoreFacts {
+  Tier tier = Tier::kDevice;
+  std::optional<EngineHash> parent;
+  const Salt* salt = nullptr;           // null: nothing of content and place
+  std::span<const std::uint8_t> keyed;  // whether keys are in the hash of block i; false beyond
+};
+
+// Where a store contradicts earlier ones.
+struct Contradictions {
+  std::vector<EngineHash> moved;  // the device has them elsewhere than a copy in a lower tier said
+  std::vector<EngineHash> misplaced;  // since this store
+  bool refuse = false;                // a name of the store is misplaced
+
+  void Clear() {
+    moved.clear();
+    misplaced.clear();
+    refuse = false;
+  }
+};
+
+// Counts a copy of each of the store's blocks.
+void AddCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts, CopyTable& blocks,
+               Contradictions& found, TranslatorStats& stats);
 
 // Takes a copy of each of the removal's blocks, and appends to `gone` those of which none is left
-// in the tier.
+// in the tier; one that an index may hold several times as often.
 void RemoveCopies(const wire::EventBatch& batch, const wire::EngineEvent& event, Tier tier,
                   CopyTable& blocks, std::vector<EngineHash>& gone, TranslatorStats& stats);
 

@@ -22,10 +22,13 @@ enum class SaltState : std::uint8_t {
 struct BlockRecord {
   std::array<std::uint32_t, kTierCount> copies{};  // physical copies, per tier
   SaltState salt_state = SaltState::kUnknown;
-  bool mixed : 1 = false;      // stores of different content: copies of which, nobody can tell
   bool keyed : 1 = false;      // its hash covers keys of its own, beside tokens, adapter and salt
+  bool placed : 1 = false;     // a store on the device said its place
+  bool misplaced : 1 = false;  // the name stands for blocks in several places: none is indexed
+  std::uint8_t twins : 5 = 0;  // further blocks of this name that differ by their salt: copies of
+                               // which, nobody can tell
   std::uint16_t epoch = 0;     // CopyTable's: since when the copies are counted; may wrap
-  std::uint32_t content = 0;   // a part of the content's hash; 0 when no store has said
+  std::uint32_t place = 0;     // of its content and its parent, a hash; 0 when no store has said
   std::uint64_t salt_mix = 0;  // the salt's share of the seed; the salt itself is a secret
 
   [[nodiscard]] bool on_path() const { return copies[0] + copies[1] > 0; }
@@ -33,6 +36,8 @@ struct BlockRecord {
 };
 
 static_assert(sizeof(BlockRecord) == 32);
+
+inline constexpr std::uint8_t kTwinsMax = 31;
 
 // Engine hash → record: open addressing with linear probing, the hashes apart from the records, so
 // that a search mostly stays in one cache line. A table of a large rank does not fit a cache; who

@@ -33,12 +33,13 @@ enum class DropReason : std::uint8_t {
   kChunkedStore,             // one name for several blocks
   kSparseStore,              // more tokens than the named blocks hold: which they are is unknown
   kTokensTooShort,           // fewer tokens than one block
+  kAmbiguousName,            // of a name, or under one, that stands for blocks in several places
   // Of RouterEvents only.
   kForeignWorker,     // of a worker other than the one whose stream it is
   kUnknownResidency,  // of a cache that we cannot tell whose it is
 };
 
-inline constexpr std::size_t kDropReasonCount = 22;
+inline constexpr std::size_t kDropReasonCount = 23;
 inline constexpr std::array<std::string_view, kDropReasonCount> kDropReasonNames = {
     "decode_error",
     "unknown_event",
@@ -60,6 +61,7 @@ inline constexpr std::array<std::string_view, kDropReasonCount> kDropReasonNames
     "chunked_store",
     "sparse_store",
     "tokens_too_short",
+    "ambiguous_name",
     "foreign_worker",
     "unknown_residency"};
 constexpr std::string_view DropReasonName(DropReason reason) {

@@ -69,6 +69,11 @@ constexpr std::array<std::string_view, kDropReasonCount> kExplanations = {
     "it brings more tokens than the blocks it names can hold, so which tokens they are is not "
     "known",
     "it brings fewer tokens than one block holds",
+    "the engine stored a block it names, or its parent, in another place or with other tokens "
+    "before, "
+    "so which block that name means is not known; engines whose hashes do not cover what is before "
+    "a "
+    "block cannot be indexed",
     "it is of another worker than the one whose stream this is; register the worker under the id "
     "that its events name",
     "it does not say in a way we know whose cache it speaks of",

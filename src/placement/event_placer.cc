@@ -145,7 +145,6 @@ std::optional<DropReason> EventPlacer::Remove(const EngineEvent& event, const Ev
   }
   const std::size_t passed = out.removed.size() - before;
   stats_.removed_blocks += passed;
-  stats_.held_removals += event.hashes.count - passed;
   if (passed > 0) {
     Emit(event, PlacementKind::kRemoved, tier, memory, out);
     ends_.push_back(out.removed.size());
@@ -162,7 +161,7 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
   if (salt.state == SaltState::kAmbiguous) return DropReason::kAmbiguousCacheNamespace;
   if (RepeatsHash(event, batch)) return DropReason::kSelfReferencing;
   const bool off_device = tier != Tier::kDevice;
-  const bool hash_only =
+  bool hash_only =
       event.tokens.count == 0 || (off_device && LacksKeys(batch, event, memory.blocks));
   std::size_t count = event.hashes.count;
   const std::uint32_t block_size =
@@ -176,26 +175,58 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
       return reason;
     }
   }
+  if (!hash_only && event.parent && IsMisplaced(*event.parent, memory.blocks)) {
+    return DropReason::kAmbiguousName;
+  }
   const auto names = batch.HashesOf(event).first(count);
+  const std::size_t before = out.blocks.size();
+  bool complete = false;
+  if (!hash_only) {
+    complete = hasher_.AppendBlocks(batch, event, named, salt, block_size, count, out.blocks);
+    hash_only = off_device &&
+                IsElsewhere(std::span(out.blocks).subspan(before), event.parent, memory.blocks);
+    if (hash_only) out.blocks.resize(before);
+  }
+  if (hash_only) hasher_.AppendNames(names, out.blocks);
+  const bool eligible =
+      complete && !hash_only && (!off_device || KeysAreTold(batch, event, memory.blocks));
+  found_.Clear();
+  AddCopies(std::span(out.blocks).subspan(before),
+            {tier, event.parent, hash_only ? nullptr : &salt, hasher_.keyed()}, memory.blocks,
+            found_, stats_);
+  Withdraw(event, found_.moved, Tier::kHostPinned, memory, out);
+  Withdraw(event, found_.misplaced, Tier::kDevice, memory, out);
+  if (found_.refuse) {
+    out.blocks.resize(before);
+    return DropReason::kAmbiguousName;
+  }
   PlacementEvent& placed = Emit(event, PlacementKind::kStored, tier, memory, out);
   placed.parent = event.parent;
   placed.hash_only = hash_only;
-  if (hash_only) {
-    hasher_.AppendNames(names, out.blocks);
-  } else {
-    const bool complete =
-        hasher_.AppendBlocks(batch, event, named, salt, block_size, count, out.blocks);
-    placed.eligible = complete && (!off_device || KeysAreTold(batch, event, memory.blocks));
-    if (!off_device && memory.chunks.begun()) {
-      const auto tokens = hasher_.TokenHashes(batch, event, block_size);
-      memory.chunks.Learn(event.parent, tokens.first(count), names);
-    }
-  }
+  placed.eligible = eligible;
   ends_.push_back(out.blocks.size());
   stats_.stored_blocks += count;
-  AddCopies(std::span(out.blocks).last(count), tier, hash_only ? nullptr : &salt, hasher_.keyed(),
-            memory.blocks, stats_);
+  if (!off_device && !hash_only && memory.chunks.begun()) {
+    const auto tokens = hasher_.TokenHashes(batch, event, block_size);
+    memory.chunks.Learn(event.parent, tokens.first(count), names);
+  }
   return std::nullopt;
+}
+
+// Blocks that are not where they were said to be, in this tier and below.
+void EventPlacer::Withdraw(const EngineEvent& event, std::span<const EngineHash> names, Tier from,
+                           RankMemory& memory, PlacementBatch& out) {
+  for (auto tier = static_cast<std::size_t>(from); tier < kTierCount && !names.empty(); ++tier) {
+    const std::size_t before = out.removed.size();
+    for (const EngineHash name : names) {
+      const BlockRecord* record = memory.blocks.Find(name);
+      if (record != nullptr && record->copies[tier] > 0)
+        out.removed.insert(out.removed.end(), std::size_t{1} + record->twins, name);
+    }
+    if (out.removed.size() == before) continue;
+    Emit(event, PlacementKind::kRemoved, static_cast<Tier>(tier), memory, out);
+    ends_.push_back(out.removed.size());
+  }
 }
 
 // False when none of its blocks is known.
@@ -210,12 +241,18 @@ bool EventPlacer::StoreChunk(const EngineEvent& event, const EventBatch& batch, 
       tokens % block_size == 0, tier, batch.ts, repeated);
   if (chunk == nullptr) return false;
   if (repeated) return true;
-  Emit(event, PlacementKind::kStored, tier, memory, out).hash_only = true;
+  const std::size_t before = out.blocks.size();
   hasher_.AppendNames(chunk->names, out.blocks);
+  found_.Clear();
+  AddCopies(std::span(out.blocks).subspan(before), {tier, std::nullopt, nullptr, {}}, memory.blocks,
+            found_, stats_);
+  if (found_.refuse) {
+    out.blocks.resize(before);
+    return true;
+  }
+  Emit(event, PlacementKind::kStored, tier, memory, out).hash_only = true;
   ends_.push_back(out.blocks.size());
   stats_.stored_blocks += chunk->names.size();
-  AddCopies(std::span(out.blocks).last(chunk->names.size()), tier, nullptr, hasher_.keyed(),
-            memory.blocks, stats_);
   return true;
 }
 

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "model/placement_event.h"
 #include "placement/block_hasher.h"
 #include "placement/chunk_book.h"
+#include "placement/copy_rules.h"
 #include "placement/drop_reason.h"
 #include "placement/hash_set.h"
 #include "placement/placement_batch.h"
@@ -56,6 +58,8 @@ class EventPlacer {
                                    Tier tier, RankMemory& memory, PlacementBatch& out);
   std::optional<DropReason> Store(const wire::EngineEvent& event, const wire::EventBatch& batch,
                                   Tier tier, RankMemory& memory, PlacementBatch& out);
+  void Withdraw(const wire::EngineEvent& event, std::span<const EngineHash> names, Tier from,
+                RankMemory& memory, PlacementBatch& out);
   bool StoreChunk(const wire::EngineEvent& event, const wire::EventBatch& batch, Tier tier,
                   std::uint32_t block_size, RankMemory& memory, PlacementBatch& out);
   bool RepeatsHash(const wire::EngineEvent& event, const wire::EventBatch& batch);
@@ -64,6 +68,7 @@ class EventPlacer {
   TranslatorStats& stats_;
   BlockHasher hasher_;
   HashSet seen_;                        // scratch, kept for its capacity
+  Contradictions found_;                // the same
   std::vector<std::size_t> ends_;       // of each event's blocks or hashes in the output
   std::vector<std::size_t> side_ends_;  // the same of the side events' copies
 };

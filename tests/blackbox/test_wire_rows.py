@@ -434,7 +434,7 @@ class Rows(IndexerTest):
         engine.publish(0, [stored(range(1, count + 1), None, tokens)])
         settle(self.indexer.watermark, 0, seconds=60)
         self.expect(tokens[:4000], 4000)
-        engine.publish(1, [stored(range(1 << 21), None, []), stored([7], None, [9, 9, 9, 9])])
+        engine.publish(1, [stored(range(1 << 21), None, []), stored([1 << 22], None, [9, 9, 9, 9])])
         settle(self.indexer.watermark, 1, seconds=60)
         self.assertEqual(self.indexer.filtered("decode_error"), 1)
         self.expect([9, 9, 9, 9], 4)
