@@ -152,6 +152,20 @@ TEST(TrtllmJson, BadItemsCostThemselves) {
   EXPECT_EQ(Feed(stream, std::string(100'000, '[')), "error bad_json");
 }
 
+TEST(TrtllmJson, BadItemsLeaveTheLimitsToTheirSiblings) {
+  auto options = StreamOptions();
+  options.limits.tokens_max = 6;
+  options.limits.blocks_max = 1;
+  options.limits.extra_keys_max = 1;
+  Stream stream(options);
+  const std::string digest(64, 'a');
+  const std::string keyed = R"(,"mm_keys":[{"hash":")" + digest + R"("}])";
+  const std::string good = Event(Stored("null", Block(11, {1, 2, 3, 4}, keyed)));
+  const std::string bad = Event(Stored("null", Block(21, {5, 6, 7, 8}, keyed) + ",7"));
+  const std::string alone = Feed(stream, good);
+  EXPECT_EQ(Feed(stream, "[" + bad + "," + good + "]"), alone + "; drop 0 decode_error");
+}
+
 TEST(TrtllmJson, LooksLikeJson) {
   const auto looks = [](std::string_view text) {
     return wire::LooksLikeJson(std::as_bytes(std::span(text)));
