@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "wire/event_fields.h"
+#include "wire/event_schema.h"
+#include "wire/event_tail.h"
 #include "wire/msgpack_reader.h"
 #include "wire/short_text.h"
 

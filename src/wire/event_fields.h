@@ -1,10 +1,13 @@
-// The fields of each event type, in one table for the map form and the positional form.
-// Private to the decoder.
+// How the fields of an event are read. Private to the decoder.
+//
+// A reader takes the value at the cursor into the event and, where it is a list, into the vectors
+// of the batch. False: the reader of the payload says why, and the event is lost. A second value of
+// the same field takes the place of the first.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <string_view>
 
 #include "wire/event_batch.h"
@@ -21,36 +24,46 @@ struct FieldContext {
 
 using ReadField = bool (*)(FieldContext& context, EngineEvent& event);
 
-struct Field {
-  std::string_view key;
-  bool required;
-  ReadField read;
-  ReadField read_place = read;  // as `read`, of the positional form
-};
+// Names and content of blocks: block_fields.cc.
+bool ReadHashes(FieldContext& context, EngineEvent& event);
+bool ReadParent(FieldContext& context, EngineEvent& event);
+bool ReadTokens(FieldContext& context, EngineEvent& event);
+bool ReadBlockSize(FieldContext& context, EngineEvent& event);
 
-struct EventSchema {
-  std::string_view tag;
-  EventType type;
-  // In the order of their places, of which the first is 1, behind the tag. Those that only maps
-  // have come last.
-  std::span<const Field> fields;
-  std::size_t tail;  // first place whose meaning depends on what follows, see ReadTail
-  std::uint32_t required;
+// What else an engine mixes into its hashes: key_fields.cc.
+bool ReadLoraId(FieldContext& context, EngineEvent& event);
+bool ReadLoraName(FieldContext& context, EngineEvent& event);
+bool ReadNameOrMetadata(FieldContext& context, EngineEvent& event);
+bool ReadCacheSalt(FieldContext& context, EngineEvent& event);
+bool ReadExtraKeys(FieldContext& context, EngineEvent& event);
+bool ReadMmInfos(FieldContext& context, EngineEvent& event);
 
-  // The number of the field of a map key; fields.size() when there is none. Looks from `from` on,
-  // then at those before it.
-  [[nodiscard]] std::size_t FieldOf(std::string_view key, std::size_t from) const;
-  [[nodiscard]] bool Complete(std::uint32_t seen) const { return (seen & required) == required; }
-};
+// Where copies are and whose: place_fields.cc.
+bool ReadMedium(FieldContext& context, EngineEvent& event);
+bool ReadGroup(FieldContext& context, EngineEvent& event);
+bool ReadKind(FieldContext& context, EngineEvent& event);
+bool ReadLocality(FieldContext& context, EngineEvent& event);
+bool ReadOwnership(FieldContext& context, EngineEvent& event);
+bool ReadClearOwnership(FieldContext& context, EngineEvent& event);
+bool ReadBackend(FieldContext& context, EngineEvent& event);
 
-// Null for a tag we do not know.
-const EventSchema* SchemaByTag(std::string_view tag);
+// What helps but changes neither: hint_fields.cc.
+bool ReadWindow(FieldContext& context, EngineEvent& event);
+bool ReadSessionId(FieldContext& context, EngineEvent& event);
+bool ReadCopiesLeft(FieldContext& context, EngineEvent& event);
 
-// The last `count` elements of a positional event, from schema.tail on. The first five are group,
-// kind, window, locality and ownership when at least four are there and each could be what its
-// place says. Otherwise they are told apart by type alone, the way consumers read them before the
-// places settled: locality and ownership are then never found.
-bool ReadTail(FieldContext& context, const EventSchema& schema, std::size_t count,
-              EngineEvent& event);
+inline std::uint32_t Size32(std::size_t size) {
+  return static_cast<std::uint32_t>(size);  // below DecodeLimits::payload_bytes_max
+}
+
+inline bool ReadTextOrNil(MsgpackReader& in, std::string_view& text) {
+  text = {};
+  return in.TakeNil() || in.ReadText(text);
+}
+
+inline bool ReadU32OrNil(MsgpackReader& in, std::optional<std::uint32_t>& value) {
+  value.reset();
+  return in.TakeNil() || in.ReadU32(value.emplace());
+}
 
 }  // namespace kvr::wire
