@@ -1,6 +1,7 @@
 #include "ingest/ingest_metrics.h"
 
 #include <string>
+#include <utility>
 
 namespace kvr::ingest {
 namespace {
@@ -81,8 +82,8 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
 
   using placement::TranslatorStats;
   const auto add_translated = [&](std::uint64_t TranslatorStats::*field, const char* name,
-                                  const char* help) {
-    translator_.push_back({field, &registry.AddCounter(name, help)});
+                                  const char* help, metrics::Labels labels = {}) {
+    translator_.push_back({field, &registry.AddCounter(name, help, std::move(labels))});
   };
   add_translated(&TranslatorStats::cut_blocks, "kvr_ingest_cut_blocks_total",
                  "Blocks at the end of a store that came without their tokens");
@@ -97,6 +98,15 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
   add_translated(&TranslatorStats::digest_changes, "kvr_ingest_digest_changes_total",
                  "Times a stream's blocks were forgotten because its digests had been read by the "
                  "wrong end");
+  constexpr const char* kSkipped = "kvr_ingest_skipped_fields_total";
+  constexpr const char* kSkippedHelp =
+      "Fields passed over for a wrong type, of events that are good without them";
+  add_translated(&TranslatorStats::skipped_session_ids, kSkipped, kSkippedHelp,
+                 {{"field", "session_id"}});
+  add_translated(&TranslatorStats::skipped_windows, kSkipped, kSkippedHelp,
+                 {{"field", "kv_cache_spec_sliding_window"}});
+  add_translated(&TranslatorStats::skipped_copies_left, kSkipped, kSkippedHelp,
+                 {{"field", "remaining_copy_counts"}});
   add_translated(&TranslatorStats::trailing_bytes, "kvr_ingest_trailing_bytes_total",
                  "Bytes of payloads behind their batch");
 }

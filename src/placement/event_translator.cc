@@ -37,6 +37,9 @@ class EventTranslator::Impl {
     }
     if (digests_.Concerns(batch_)) ReadDigests(payload, *memory, out);
     stats_.legacy_layouts += batch_.legacy_layouts;
+    stats_.skipped_session_ids += batch_.skipped.session_id;
+    stats_.skipped_windows += batch_.skipped.window;
+    stats_.skipped_copies_left += batch_.skipped.copies_left;
     stats_.trailing_bytes += batch_.trailing_bytes;
     out.ts = batch_.ts;
     out.dp_rank = batch_.dp_rank;

@@ -21,6 +21,7 @@ void EventBatch::Clear() {
   events.clear();
   bad.clear();
   legacy_layouts = 0;
+  skipped = {};
   trailing_bytes = 0;
   hashes.clear();
   tokens.clear();

@@ -92,6 +92,15 @@ struct DigestName {
   EngineHash first{};
 };
 
+// Fields that were passed over, wholly or in part, because their values are of a wrong type. Only
+// those that say neither which blocks an event is about nor where they are; see
+// docs/compatibility.md.
+struct SkippedFields {
+  std::uint32_t session_id = 0;
+  std::uint32_t window = 0;
+  std::uint32_t copies_left = 0;
+};
+
 // An event that could not be decoded; its siblings were.
 struct BadEvent {
   std::uint32_t index = 0;
@@ -106,6 +115,7 @@ struct EventBatch {
   std::vector<EngineEvent> events;
   std::vector<BadEvent> bad;
   std::uint32_t legacy_layouts = 0;  // positional events whose tail was read by type, not by place
+  SkippedFields skipped;             // of the events that were decoded
   std::size_t trailing_bytes = 0;    // after the batch value, ignored
 
   // What the events' slices point into.

@@ -123,7 +123,8 @@ struct Mark {
         mm_hashes(batch.mm_hashes.size()),
         copies_left(batch.copies_left.size()),
         digests(batch.digests.size()),
-        legacy_layouts(batch.legacy_layouts) {}
+        legacy_layouts(batch.legacy_layouts),
+        skipped(batch.skipped) {}
 
   void Rewind(EventBatch& batch) const {
     batch.hashes.resize(hashes);
@@ -135,10 +136,12 @@ struct Mark {
     batch.copies_left.resize(copies_left);
     batch.digests.resize(digests);
     batch.legacy_layouts = legacy_layouts;
+    batch.skipped = skipped;
   }
 
   std::size_t hashes, tokens, extra_blocks, extra_keys, mm_blocks, mm_hashes, copies_left, digests;
   std::uint32_t legacy_layouts;
+  SkippedFields skipped;
 };
 
 // False only when the bytes of the event have no end.

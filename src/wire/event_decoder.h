@@ -29,7 +29,8 @@ struct DecodeLimits {
 // Decodes one event batch, as engines publish it, into `batch`, reusing its capacity.
 //
 // The batch may be an array or a map, and so may each event, in any mixture; fields we do not know
-// are skipped, so a newer engine stays readable. An event that cannot be decoded costs only itself
+// are skipped, so a newer engine stays readable. Known ones of a wrong type cost the event, but for
+// those that batch.skipped counts. An event that cannot be decoded costs only itself
 // and is listed in `batch.bad`. An error is returned only when the batch around the events is
 // wrong, or the bytes are no MessagePack at all; `batch` is then empty.
 //

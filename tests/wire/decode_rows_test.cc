@@ -148,6 +148,91 @@ TEST(DecodeRows, ABadEventCostsItself) {
   });
 }
 
+// A wrong type where it touches neither which blocks are meant nor where they are.
+TEST(DecodeRows, HintsOfAWrongTypeArePassedOver) {
+  using wire::SkippedFields;
+  const auto stored = [](std::string_view more) { return Batch({St("11", "null", kA, more)}); };
+  const auto removed = [](std::string_view more) { return Batch({Rm("11", more)}); };
+  const auto place7 = [](std::string_view metadata) {
+    return R"([1.5,[["BlockStored",[11],null,[1,2,3,4],4,null,"GPU",)" + std::string(metadata) +
+           "]],0]";
+  };
+  const struct {
+    std::string_view id;
+    std::string json;
+    std::string expected;
+    SkippedFields skipped;
+  } rows[] = {
+      {"session", stored(R"("session_id":5)"), "stored device 11=A", {1, 0, 0}},
+      {"session, a map", stored(R"("session_id":{"a":[1]})"), "stored device 11=A", {1, 0, 0}},
+      {"session, no UTF-8",
+       stored(R"("session_id":{"$raw":"a2c328"})"),
+       "stored device 11=A",
+       {1, 0, 0}},
+      {"session in its place 7",
+       place7(R"({"session_id":[7],"cache_salt":"a"})"),
+       "stored device 11=" + Local('A', "", "a"),
+       {1, 0, 0}},
+      {"window", stored(R"("kv_cache_spec_sliding_window":-1)"), "stored device 11=A", {0, 1, 0}},
+      {"window, 2^32",
+       stored(R"("kv_cache_spec_sliding_window":4294967296)"),
+       "stored device 11=A",
+       {0, 1, 0}},
+      {"window, text",
+       stored(R"("kv_cache_spec_sliding_window":"8")"),
+       "stored device 11=A",
+       {0, 1, 0}},
+      {"both",
+       stored(R"("kv_cache_spec_sliding_window":1.5,"session_id":true)"),
+       "stored device 11=A",
+       {1, 1, 0}},
+      {"nil is nothing wrong",
+       stored(R"("kv_cache_spec_sliding_window":null,"session_id":null)"),
+       "stored device 11=A",
+       {}},
+      {"removal",
+       removed(R"("kv_cache_spec_sliding_window":[],"session_id":5)"),
+       "removed device 11",
+       {1, 1, 0}},
+      {"copies, no list", removed(R"("remaining_copy_counts":7)"), "removed device 11", {0, 0, 1}},
+      {"copies, no numbers",
+       removed(R"("remaining_copy_counts":[-1,"x"])"),
+       "removed device 11",
+       {0, 0, 1}},
+      {"copies not known", removed(R"("remaining_copy_counts":[null])"), "removed device 11", {}},
+      {"of an event that is lost",
+       stored(R"("session_id":5,"cache_salt":5)"),
+       "drop 0 decode_error",
+       {}},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Stream stream;
+    EXPECT_EQ(stream.Feed(row.json), row.expected);
+    const auto& stats = stream.translator().stats();
+    EXPECT_EQ(stats.skipped_session_ids, row.skipped.session_id);
+    EXPECT_EQ(stats.skipped_windows, row.skipped.window);
+    EXPECT_EQ(stats.skipped_copies_left, row.skipped.copies_left);
+  }
+}
+
+// ... and where it touches that: a block under the wrong name or in the wrong place is worse than
+// none.
+TEST(DecodeRows, WrongTypesThatCostTheEvent) {
+  for (const std::string_view more :
+       {R"("parent_block_hash":"x")", R"("lora_name":5)", R"("cache_salt":5)", R"("extra_keys":5)",
+        R"("block_mm_infos":5)", R"("medium":5)", R"("group_idx":-1)", R"("kv_cache_spec_kind":5)",
+        R"("ownership":5)", R"("source_kind":5)", R"("backend_id":5)"}) {
+    Stream stream;
+    EXPECT_EQ(stream.Feed(Batch({St("11", "null", kA, more), St("12", "null", kB)})),
+              "stored device 12=B; drop 0 decode_error")
+        << more;
+  }
+  Stream stream;  // refused, too, but by its own name
+  EXPECT_EQ(stream.Feed(Batch({St("11", "null", kA, R"("locality":5)")})),
+            "drop 0 unknown_locality");
+}
+
 TEST(DecodeRows, MapEvents) {
   Expect({
       {"B17",
