@@ -105,6 +105,8 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
                  {{"field", "session_id"}});
   add_translated(&TranslatorStats::skipped_windows, kSkipped, kSkippedHelp,
                  {{"field", "kv_cache_spec_sliding_window"}});
+  add_translated(&TranslatorStats::skipped_token_offsets, kSkipped, kSkippedHelp,
+                 {{"field", "token_offset"}});
   add_translated(&TranslatorStats::skipped_copies_left, kSkipped, kSkippedHelp,
                  {{"field", "remaining_copy_counts"}});
   add_translated(&TranslatorStats::trailing_bytes, "kvr_ingest_trailing_bytes_total",

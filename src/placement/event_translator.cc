@@ -39,6 +39,7 @@ class EventTranslator::Impl {
     stats_.legacy_layouts += batch_.legacy_layouts;
     stats_.skipped_session_ids += batch_.skipped.session_id;
     stats_.skipped_windows += batch_.skipped.window;
+    stats_.skipped_token_offsets += batch_.skipped.token_offset;
     stats_.skipped_copies_left += batch_.skipped.copies_left;
     stats_.trailing_bytes += batch_.trailing_bytes;
     out.ts = batch_.ts;

@@ -70,6 +70,7 @@ struct TranslatorStats {
   // Fields of a wrong type without which the event is good; see wire::SkippedFields.
   std::uint64_t skipped_session_ids = 0;
   std::uint64_t skipped_windows = 0;
+  std::uint64_t skipped_token_offsets = 0;
   std::uint64_t skipped_copies_left = 0;
   std::uint64_t trailing_bytes = 0;
   std::array<std::uint64_t, kDropReasonCount> dropped{};

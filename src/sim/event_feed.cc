@@ -20,6 +20,17 @@ bool Says(const wire::Dialect& dialect, EventField field) {
   return std::ranges::find(dialect.stored.fields, field) != dialect.stored.fields.end();
 }
 
+// The connectors that keep copies beside an engine's own.
+struct Connector {
+  std::string_view dialect;
+  std::string_view medium;
+  bool placeholders;
+};
+constexpr std::array<Connector, 4> kConnectors = {{{"vllm-offload", "CPU", true},
+                                                   {"vllm-lmcache", "cpu", false},
+                                                   {"vllm-mooncake-store", "cpu", false},
+                                                   {"vllm-llm-d-fs", "SHARED_STORAGE", true}}};
+
 // What a release does beside its encoding.
 FeedDialect DialectOf(const wire::Dialect& encoding) {
   using Form = wire::Dialect::Form;
@@ -35,6 +46,11 @@ FeedDialect DialectOf(const wire::Dialect& encoding) {
   }
   dialect.one_block_events = sglang && encoding.form == Form::kArrays;
   dialect.host_placeholders = vllm;
+  for (const Connector& connector : kConnectors) {
+    if (connector.dialect != name) continue;
+    dialect.host_medium = connector.medium;
+    dialect.host_placeholders = connector.placeholders;
+  }
   dialect.group = Says(encoding, EventField::kGroup);
   static constexpr std::array<std::string_view, 4> kWithTopic = {"vllm-0.26", "vllm-0.29",
                                                                  "vllm-main", "vllm-map-batch"};

@@ -26,7 +26,8 @@ bool HashOf(FieldContext& context, const MsgpackItem& item, std::size_t at, Engi
   }
   if (item.kind != Kind::kBin) return in.Fail(DecodeErrc::kWrongType, at);
   if (item.bytes.empty()) return in.Fail(DecodeErrc::kOutOfRange, at);
-  const DigestName name{FromBytes(item.bytes), FromBytes(item.bytes.substr(0, sizeof hash))};
+  const DigestName name{FromBytes(item.bytes), FromBytes(item.bytes.substr(0, sizeof hash)),
+                        item.bytes};
   hash = context.limits.digests == DigestEnd::kLast ? name.last : name.first;
   if (item.bytes.size() > sizeof hash) context.batch.digests.push_back(name);
   return true;

@@ -29,14 +29,18 @@ constexpr std::array<F, 12> kAtomStored = {F::kHashes, F::kParent, F::kTokens,  
                                            F::kLoraId, F::kMedium, F::kLoraName, F::kExtraKeys,
                                            F::kGroup,  F::kKind,   F::kWindow,   F::kTokenOffset};
 
+// What Mooncake's connector in vLLM says.
+constexpr std::array<F, 8> kStoreConnector = {F::kHashes, F::kParent, F::kTokens,   F::kBlockSize,
+                                              F::kLoraId, F::kMedium, F::kLoraName, F::kGroup};
+
 // Every place there is; what has none comes last, for maps.
-constexpr std::array<F, 16> kAllStored = {
-    F::kHashes,    F::kParent,    F::kTokens,    F::kBlockSize, F::kLoraId, F::kMedium,
-    F::kLoraName,  F::kExtraKeys, F::kGroup,     F::kKind,      F::kWindow, F::kLocality,
-    F::kOwnership, F::kCacheSalt, F::kSessionId, F::kMmInfos};
-constexpr std::array<F, 9> kAllRemoved = {F::kHashes,    F::kMedium,    F::kGroup,
-                                          F::kKind,      F::kWindow,    F::kLocality,
-                                          F::kOwnership, F::kSessionId, F::kCopiesLeft};
+constexpr std::array<F, 18> kAllStored = {
+    F::kHashes,    F::kParent,    F::kTokens,    F::kBlockSize, F::kLoraId,      F::kMedium,
+    F::kLoraName,  F::kExtraKeys, F::kGroup,     F::kKind,      F::kWindow,      F::kLocality,
+    F::kOwnership, F::kCacheSalt, F::kSessionId, F::kMmInfos,   F::kTokenOffset, F::kBackend};
+constexpr std::array<F, 10> kAllRemoved = {
+    F::kHashes,   F::kMedium,    F::kGroup,     F::kKind,       F::kWindow,
+    F::kLocality, F::kOwnership, F::kSessionId, F::kCopiesLeft, F::kBackend};
 constexpr std::array<F, 1> kAllCleared = {F::kOwnership};
 
 // The first `count` fields, of which `required`.
@@ -64,7 +68,7 @@ constexpr Dialect VllmMaps(std::string_view name, std::size_t stored, std::size_
 constexpr Dialect Sglang(std::string_view name, std::size_t stored, std::size_t removed) {
   Dialect dialect;
   dialect.name = name;
-  dialect.signed_hashes = true;
+  dialect.hashes = Dialect::Hashes::kSigned;
   dialect.stored = First(kSglangStored, stored, 0);
   dialect.removed = First(kSglangRemoved, removed, 0);
   return dialect;
@@ -80,7 +84,7 @@ constexpr Dialect Relay() {
   Dialect dialect;
   dialect.name = "dynamo-relay";
   dialect.form = Form::kMaps;
-  dialect.signed_hashes = true;
+  dialect.hashes = Dialect::Hashes::kSigned;
   dialect.stored = First(kRelayStored, 7, 4);
   dialect.removed = First(kRelayRemoved, 1, 1);
   return dialect;
@@ -90,13 +94,19 @@ constexpr Dialect Atom() {
   dialect.stored = First(kAtomStored, 12, 0);
   return dialect;
 }
+constexpr Dialect StoreConnector(std::string_view name) {
+  Dialect dialect = VllmMaps(name, 0, 2);
+  dialect.stored = First(kStoreConnector, 8, 7);
+  dialect.nil_tokens = true;
+  return dialect;
+}
 constexpr Dialect Everything(std::string_view name, Form form) {
   const bool maps = form == Form::kMaps;
   Dialect dialect;
   dialect.name = name;
   dialect.form = form;
-  dialect.stored = First(kAllStored, maps ? 16 : 13, 7);
-  dialect.removed = First(kAllRemoved, maps ? 9 : 7, 2);
+  dialect.stored = First(kAllStored, maps ? 18 : 13, 7);
+  dialect.removed = First(kAllRemoved, maps ? 10 : 7, 2);
   dialect.cleared = First(kAllCleared, 1, 0);
   dialect.metadata = !maps;
   return dialect;
@@ -110,7 +120,11 @@ constexpr Dialect WithRank(Dialect dialect, RankPlace rank) {
   return dialect;
 }
 constexpr Dialect Signed(Dialect dialect) {
-  dialect.signed_hashes = true;
+  dialect.hashes = Dialect::Hashes::kSigned;
+  return dialect;
+}
+constexpr Dialect Digests(Dialect dialect) {
+  dialect.hashes = Dialect::Hashes::kDigests;
   return dialect;
 }
 constexpr Dialect WithMetadata(Dialect dialect) {
@@ -124,7 +138,7 @@ constexpr Dialect Named(std::string_view name, Form form) {
   return dialect;
 }
 
-constexpr std::array<Dialect, 25> kDialects = {{
+constexpr std::array<Dialect, 29> kDialects = {{
     Signed(WithRank(VllmArrays("vllm-0.9.0", 5, 1), RankPlace::kNone)),
     VllmArrays("vllm-0.9.1", 5, 1),
     VllmArrays("vllm-0.10.2", 6, 2),
@@ -148,6 +162,10 @@ constexpr std::array<Dialect, 25> kDialects = {{
     Relay(),
     Signed(Named("mooncake", Form::kPool)),
     Atom(),
+    Digests(VllmArrays("vllm-offload", 6, 2)),
+    Digests(VllmMaps("vllm-lmcache", 7, 2)),
+    StoreConnector("vllm-mooncake-store"),
+    VllmMaps("vllm-llm-d-fs", 11, 3),
     WithRank(Everything("maps", Form::kMaps), RankPlace::kWhenKnown),
     Everything("positional", Form::kArrays),
 }};

@@ -90,6 +90,7 @@ struct EngineEvent {
 struct DigestName {
   EngineHash last{};
   EngineHash first{};
+  std::string_view bytes;  // all of it; borrowed from the payload
 };
 
 // Fields that were passed over, wholly or in part, because their values are of a wrong type. Only
@@ -98,6 +99,7 @@ struct DigestName {
 struct SkippedFields {
   std::uint32_t session_id = 0;
   std::uint32_t window = 0;
+  std::uint32_t token_offset = 0;
   std::uint32_t copies_left = 0;
 };
 

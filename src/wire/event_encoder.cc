@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "model/tier.h"
+#include "wire/medium.h"
 #include "wire/msgpack_writer.h"
 #include "wire/numbered_events.h"
 
@@ -16,9 +18,33 @@ struct Scope {
   MsgpackWriter& out;
 };
 
+void AppendBigEndian(std::uint64_t value, std::string& out) {
+  for (int shift = 56; shift >= 0; shift -= 8)
+    out.push_back(static_cast<char>(value >> shift));
+}
+
+// The digest that was decoded as `hash`; without one, 32 bytes that are folded to it.
+void WriteDigest(const Scope& scope, EngineHash hash) {
+  const auto& known = scope.batch.digests;
+  const auto found = std::find_if(known.begin(), known.end(),
+                                  [hash](const DigestName& name) { return name.last == hash; });
+  if (found != known.end()) return scope.out.Bin(found->bytes);
+  std::string bytes;
+  for (const std::uint64_t factor : {3u, 5u, 7u, 1u})
+    AppendBigEndian(factor * Raw(hash), bytes);
+  scope.out.Bin(bytes);
+}
+
+bool OnDevice(const EngineEvent& event) {
+  return TierFromMedium(event.medium) == Tier::kDevice;
+}
+
 void WriteHash(const Scope& scope, EngineHash hash) {
-  if (scope.dialect.signed_hashes) {
+  using Hashes = Dialect::Hashes;
+  if (scope.dialect.hashes == Hashes::kSigned) {
     scope.out.Int(static_cast<std::int64_t>(Raw(hash)));
+  } else if (scope.dialect.hashes == Hashes::kDigests && !OnDevice(scope.event)) {
+    WriteDigest(scope, hash);
   } else {
     scope.out.Uint(Raw(hash));
   }
@@ -26,6 +52,7 @@ void WriteHash(const Scope& scope, EngineHash hash) {
 
 void WriteTokens(const Scope& scope) {
   const auto tokens = scope.batch.TokensOf(scope.event);
+  if (tokens.empty() && scope.dialect.nil_tokens) return scope.out.Nil();
   if (!scope.event.eagle) {
     scope.out.Array(tokens.size());
     for (const TokenId token : tokens)
@@ -89,7 +116,7 @@ void WriteCopiesLeft(const Scope& scope) {
 
 using Field = EventField;
 
-constexpr std::array<std::string_view, 18> kKeys = {"block_hashes",
+constexpr std::array<std::string_view, 19> kKeys = {"block_hashes",
                                                     "parent_block_hash",
                                                     "token_ids",
                                                     "block_size",
@@ -106,7 +133,8 @@ constexpr std::array<std::string_view, 18> kKeys = {"block_hashes",
                                                     "cache_salt",
                                                     "block_mm_infos",
                                                     "remaining_copy_counts",
-                                                    "token_offset"};
+                                                    "token_offset",
+                                                    "backend_id"};
 
 bool Present(Field field, const EngineEvent& event) {
   switch (field) {
@@ -144,6 +172,8 @@ bool Present(Field field, const EngineEvent& event) {
       return event.copies_left.count > 0;
     case Field::kTokenOffset:
       return event.token_offset.has_value();
+    case Field::kBackend:
+      return !event.backend.empty();
   }
   return false;
 }
@@ -191,6 +221,8 @@ void Write(Field field, const Scope& scope) {
       return WriteCopiesLeft(scope);
     case Field::kTokenOffset:
       return scope.out.Uint(*event.token_offset);
+    case Field::kBackend:
+      return scope.out.Text(event.backend);
   }
 }
 

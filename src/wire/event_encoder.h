@@ -31,6 +31,7 @@ enum class EventField : std::uint8_t {
   kMmInfos,
   kCopiesLeft,
   kTokenOffset,
+  kBackend,
 };
 
 // The fields of one event type in one dialect. Arrays: one place each, nil where there is nothing
@@ -50,6 +51,11 @@ struct Dialect {
     kPool,      // the maps of Mooncake's master, one a block
     kJson,      // TensorRT-LLM's list
   };
+  enum class Hashes : std::uint8_t {
+    kUnsigned,
+    kSigned,   // 2^63 and more as negative numbers
+    kDigests,  // as kUnsigned on the device, elsewhere as digests of 32 bytes
+  };
   enum class RankPlace : std::uint8_t {
     kNone,       // the batch has two elements
     kAlways,     // nil without a rank
@@ -58,12 +64,13 @@ struct Dialect {
 
   std::string_view name;
   Form form = Form::kArrays;
-  bool signed_hashes = false;  // hashes of 2^63 and more are written as negative numbers
+  Hashes hashes = Hashes::kUnsigned;
   RankPlace rank = RankPlace::kAlways;
   EventLayout stored{};
   EventLayout removed{};
   EventLayout cleared{};
-  bool metadata = false;  // arrays: salt and session go as a map in the place of the LoRA name
+  bool nil_tokens = false;  // of a store that names blocks only; else an empty list
+  bool metadata = false;    // arrays: salt and session go as a map in the place of the LoRA name
 };
 
 // The window that TensorRT-LLM's events are of, in tokens, when none is said.
@@ -71,7 +78,9 @@ inline constexpr std::uint64_t kTrtllmWindow = 4096;
 
 // vllm-0.9.0, 0.9.1, 0.10.2, 0.14, 0.17, 0.19, 0.20, 0.22, 0.24 (from there on maps), 0.26, 0.29,
 // main, map-batch; sglang-0.4.6, 0.4.7, 0.5.9, 0.5.18, main; trtllm-zmq, trtllm-json; dynamo-relay;
-// mooncake; atom. And two that are no release but say all there is: maps, positional.
+// mooncake; atom; vllm-offload, vllm-lmcache, vllm-mooncake-store and vllm-llm-d-fs, which are
+// connectors' copies beside an engine's own events. And two that are no release but say all there
+// is: maps, positional.
 std::span<const Dialect> Dialects();
 // Also by the short names vllm-0.9, vllm-0.10, sglang and sglang-map. Null for a name that is not
 // listed.
@@ -79,8 +88,9 @@ const Dialect* DialectByName(std::string_view name);
 
 // Appends `batch` to `out`. Events that could not be decoded are not written, and what a dialect
 // has no words for is left out: fields, and of TensorRT-LLM's list clears. Encoding a decoded batch
-// in the dialect it came in gives the same bytes but for these: digests are written as integers,
-// nil tokens as an empty list, and what decoding passes over is gone. Dialects whose events are
+// in the dialect it came in gives the same bytes, but that what decoding passes over is gone. A
+// dialect of digests writes those that were decoded, and for a name without one makes one up that
+// ends in it, big-endian. Dialects whose events are
 // numbered begin with `*event_id`, which is moved on; null counts from 0.
 void EncodeEventBatch(const EventBatch& batch, const Dialect& dialect, std::string& out,
                       std::uint64_t* event_id = nullptr);

@@ -49,6 +49,7 @@ bool ReadBackend(FieldContext& context, EngineEvent& event);
 
 // What helps but changes neither: hint_fields.cc.
 bool ReadWindow(FieldContext& context, EngineEvent& event);
+bool ReadTokenOffset(FieldContext& context, EngineEvent& event);
 bool ReadSessionId(FieldContext& context, EngineEvent& event);
 bool ReadCopiesLeft(FieldContext& context, EngineEvent& event);
 

@@ -7,7 +7,7 @@
 namespace kvr::wire {
 namespace {
 
-constexpr std::array<Field, 18> kStoredFields = {{
+constexpr std::array<Field, 19> kStoredFields = {{
     {"block_hashes", true, ReadHashes},
     {"parent_block_hash", false, ReadParent},
     {"token_ids", true, ReadTokens},
@@ -26,6 +26,7 @@ constexpr std::array<Field, 18> kStoredFields = {{
     {"cache_salt", false, ReadCacheSalt},
     {"block_mm_infos", false, ReadMmInfos},
     {"backend_id", false, ReadBackend},
+    {"token_offset", false, ReadTokenOffset},
 }};
 
 constexpr std::array<Field, 11> kRemovedFields = {{

@@ -23,6 +23,13 @@ bool ReadWindow(FieldContext& context, EngineEvent& event) {
   return PassOver(context, start, context.batch.skipped.window);
 }
 
+bool ReadTokenOffset(FieldContext& context, EngineEvent& event) {
+  const std::size_t start = context.in.offset();
+  if (ReadU32OrNil(context.in, event.token_offset)) return true;
+  event.token_offset.reset();
+  return PassOver(context, start, context.batch.skipped.token_offset);
+}
+
 bool ReadSessionId(FieldContext& context, EngineEvent& event) {
   const std::size_t start = context.in.offset();
   if (ReadTextOrNil(context.in, event.session_id)) return true;

@@ -163,29 +163,33 @@ TEST(DecodeRows, HintsOfAWrongTypeArePassedOver) {
     std::string expected;
     SkippedFields skipped;
   } rows[] = {
-      {"session", stored(R"("session_id":5)"), "stored device 11=A", {1, 0, 0}},
-      {"session, a map", stored(R"("session_id":{"a":[1]})"), "stored device 11=A", {1, 0, 0}},
+      {"session", stored(R"("session_id":5)"), "stored device 11=A", {1, 0, 0, 0}},
+      {"session, a map", stored(R"("session_id":{"a":[1]})"), "stored device 11=A", {1, 0, 0, 0}},
       {"session, no UTF-8",
        stored(R"("session_id":{"$raw":"a2c328"})"),
        "stored device 11=A",
-       {1, 0, 0}},
+       {1, 0, 0, 0}},
       {"session in its place 7",
        place7(R"({"session_id":[7],"cache_salt":"a"})"),
        "stored device 11=" + Local('A', "", "a"),
-       {1, 0, 0}},
-      {"window", stored(R"("kv_cache_spec_sliding_window":-1)"), "stored device 11=A", {0, 1, 0}},
+       {1, 0, 0, 0}},
+      {"window",
+       stored(R"("kv_cache_spec_sliding_window":-1)"),
+       "stored device 11=A",
+       {0, 1, 0, 0}},
       {"window, 2^32",
        stored(R"("kv_cache_spec_sliding_window":4294967296)"),
        "stored device 11=A",
-       {0, 1, 0}},
+       {0, 1, 0, 0}},
       {"window, text",
        stored(R"("kv_cache_spec_sliding_window":"8")"),
        "stored device 11=A",
-       {0, 1, 0}},
+       {0, 1, 0, 0}},
       {"both",
        stored(R"("kv_cache_spec_sliding_window":1.5,"session_id":true)"),
        "stored device 11=A",
-       {1, 1, 0}},
+       {1, 1, 0, 0}},
+      {"token offset", stored(R"("token_offset":-4)"), "stored device 11=A", {0, 0, 1, 0}},
       {"nil is nothing wrong",
        stored(R"("kv_cache_spec_sliding_window":null,"session_id":null)"),
        "stored device 11=A",
@@ -193,12 +197,15 @@ TEST(DecodeRows, HintsOfAWrongTypeArePassedOver) {
       {"removal",
        removed(R"("kv_cache_spec_sliding_window":[],"session_id":5)"),
        "removed device 11",
-       {1, 1, 0}},
-      {"copies, no list", removed(R"("remaining_copy_counts":7)"), "removed device 11", {0, 0, 1}},
+       {1, 1, 0, 0}},
+      {"copies, no list",
+       removed(R"("remaining_copy_counts":7)"),
+       "removed device 11",
+       {0, 0, 0, 1}},
       {"copies, no numbers",
        removed(R"("remaining_copy_counts":[-1,"x"])"),
        "removed device 11",
-       {0, 0, 1}},
+       {0, 0, 0, 1}},
       {"copies not known", removed(R"("remaining_copy_counts":[null])"), "removed device 11", {}},
       {"of an event that is lost",
        stored(R"("session_id":5,"cache_salt":5)"),
@@ -212,6 +219,7 @@ TEST(DecodeRows, HintsOfAWrongTypeArePassedOver) {
     const auto& stats = stream.translator().stats();
     EXPECT_EQ(stats.skipped_session_ids, row.skipped.session_id);
     EXPECT_EQ(stats.skipped_windows, row.skipped.window);
+    EXPECT_EQ(stats.skipped_token_offsets, row.skipped.token_offset);
     EXPECT_EQ(stats.skipped_copies_left, row.skipped.copies_left);
   }
 }

@@ -67,6 +67,9 @@ constexpr struct {
     {"dynamo-trtllm-relay-stored-mm", "dynamo-relay"},
     {"atom-array-token-offset-index12", "atom"},
     {"mooncake-master-removed", "mooncake"},
+    {"vllm-0.11-gpu-int-plus-cpu-offload-bytes", "vllm-offload"},
+    {"vllm-lmcache-cpu-partial-chunk-bytes", "vllm-lmcache"},
+    {"vllm-mooncake-store-connector-cpu-lowercase", "vllm-mooncake-store"},
 };
 
 // The other samples, and what of them a decoded batch does not keep.
@@ -74,16 +77,13 @@ constexpr struct {
   std::string_view sample;
   std::string_view lost;
 } kExceptions[] = {
-    {"vllm-0.11-gpu-int-plus-cpu-offload-bytes", "digests become integers"},
-    {"vllm-lmcache-cpu-partial-chunk-bytes", "digests become integers"},
-    {"vllm-mooncake-store-connector-cpu-lowercase", "nil tokens become an empty list"},
     {"vllm-future-unknown-event-and-field", "events and fields that are not known"},
     {"sglang-branch-array-component-types-index7", "the component types"},
     {"mooncake-master-stored-object-key-only", "an object key that is no hash"},
     {"trtllm-json-created", "an event without meaning for an index"},
     {"trtllm-json-stored-with-partial-tail", "the partial block"},
     {"trtllm-json-updated-demoted", "a move becomes a store and a removal"},
-    {"trtllm-json-v2-sha256-hexhash-mm", "digests become integers"},
+    {"trtllm-json-v2-sha256-hexhash-mm", "digests, and objects among the tokens"},
 };
 
 TEST(EventEncoder, EverySampleIsRepeatedOrAnException) {
@@ -138,6 +138,41 @@ TEST(EventEncoder, EveryDialectIsReadBack) {
     }
     EXPECT_TRUE(std::ranges::equal(stored, hashes));
     EXPECT_EQ(removed, std::vector{EngineHash{1}});
+  }
+}
+
+// Copies off the device: by digests that are made up where none was decoded, and without tokens.
+TEST(EventEncoder, ConnectorsAreReadBack) {
+  const std::array hashes = {EngineHash{1}, EngineHash{0xFFFFFFFFFFFFFFFFu}};
+  const std::array<TokenId, 8> tokens = {1, 2, 3, 4, 5, 6, 7, 8};
+  const struct {
+    std::string_view dialect;
+    std::string_view medium;
+    std::size_t digests;  // two names and a parent of the store, one name of the removal
+  } rows[] = {{"vllm-offload", "CPU", 4},
+              {"vllm-lmcache", "cpu", 4},
+              {"vllm-mooncake-store", "cpu", 0},
+              {"vllm-llm-d-fs", "SHARED_STORAGE", 0}};
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.dialect);
+    EventBatch batch;
+    batch.AddStored(hashes, EngineHash{9}, tokens, 4).medium = row.medium;
+    batch.AddStored(hashes, std::nullopt, {}, 4).medium = "GPU";
+    batch.AddRemoved(std::span(hashes).first(1)).medium = row.medium;
+    std::string out;
+    EncodeEventBatch(batch, *DialectByName(row.dialect), out);
+    EventBatch again;
+    ASSERT_TRUE(DecodeEventBatch(std::as_bytes(std::span(out)), {}, again));
+    ASSERT_EQ(again.events.size(), 3u);
+    EXPECT_TRUE(std::ranges::equal(again.HashesOf(again.events[0]), hashes));
+    EXPECT_EQ(again.events[0].parent, EngineHash{9});
+    EXPECT_EQ(again.events[0].medium, row.medium);
+    EXPECT_TRUE(std::ranges::equal(again.HashesOf(again.events[1]), hashes));
+    EXPECT_EQ(again.events[1].tokens.count, 0u);
+    EXPECT_TRUE(std::ranges::equal(again.HashesOf(again.events[2]), std::span(hashes).first(1)));
+    EXPECT_EQ(again.digests.size(), row.digests);
+    for (const DigestName& name : again.digests)
+      EXPECT_EQ(name.bytes.size(), 32u);
   }
 }
 
