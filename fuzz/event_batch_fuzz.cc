@@ -1,6 +1,7 @@
 // Any bytes as an engine's payload: nothing crashes, what was decoded stays within its limits,
 // both forms of an event mean the same, and no translation invents blocks.
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -54,6 +55,20 @@ void CheckSameKeys(const EventBatch& a, const EngineEvent& x, const EventBatch& 
   }
 }
 
+// What has no fixed place in the positional form.
+void CheckSameMapFields(const EventBatch& a, const EngineEvent& x, const EventBatch& b,
+                        const EngineEvent& y) {
+  KVR_CHECK(x.session_id == y.session_id);
+  KVR_CHECK(x.token_offset == y.token_offset);
+  KVR_CHECK(x.backend == y.backend);
+  KVR_CHECK(x.has_mm_infos == y.has_mm_infos && x.mm_blocks.count == y.mm_blocks.count);
+  for (std::size_t i = 0; i < x.mm_blocks.count; ++i)
+    KVR_CHECK(std::ranges::equal(a.MmHashesOf(x, i), b.MmHashesOf(y, i)));
+  KVR_CHECK(x.copies_left.count == y.copies_left.count);
+  for (std::size_t i = 0; i < x.copies_left.count; ++i)
+    KVR_CHECK(a.CopiesLeftOf(x, i) == b.CopiesLeftOf(y, i));
+}
+
 void CheckSameEvent(const EventBatch& a, const EngineEvent& x, const EventBatch& b,
                     const EngineEvent& y) {
   KVR_CHECK(x.type == y.type);
@@ -82,11 +97,16 @@ void CheckRoundTrip(const EventBatch& batch, std::string_view dialect,
   EventBatch again;
   KVR_CHECK(DecodeEventBatch(std::as_bytes(std::span(bytes)), limits, again).has_value());
   KVR_CHECK(again.bad.empty());
-  KVR_CHECK(again.trailing_bytes == 0);
+  KVR_CHECK(again.trailing_bytes == 0 && again.legacy_layouts == 0);
+  KVR_CHECK(std::bit_cast<std::uint64_t>(again.ts) == std::bit_cast<std::uint64_t>(batch.ts));
   KVR_CHECK(again.dp_rank == batch.dp_rank);
   KVR_CHECK(again.events.size() == batch.events.size());
-  for (std::size_t i = 0; i < batch.events.size(); ++i)
+  for (std::size_t i = 0; i < batch.events.size(); ++i) {
+    KVR_CHECK(again.events[i].index == i);  // bad siblings are not written
+    KVR_CHECK(batch.events[i].index >= i);
     CheckSameEvent(batch, batch.events[i], again, again.events[i]);
+    if (dialect == "maps") CheckSameMapFields(batch, batch.events[i], again, again.events[i]);
+  }
 }
 
 void Decode(std::span<const std::byte> payload) {
@@ -98,7 +118,7 @@ void Decode(std::span<const std::byte> payload) {
   }
   CheckLimits(batch, limits);
   CheckRoundTrip(batch, "maps", limits);
-  // Multimodal lists have no fixed place in the positional form; nothing is lost without them.
+  // What else only maps say has no fixed place in the positional form.
   CheckRoundTrip(batch, "positional", limits);
 }
 
