@@ -92,12 +92,12 @@ function(kvr_bench name)
   set_tests_properties(${name}_smoke PROPERTIES LABELS bench-smoke TIMEOUT 300)
 endfunction()
 
-# kvr_fuzz(name SOURCES a_fuzz.cc CORPUS dir [MUTATOR a.cc] [LIBS kvr::x])
+# kvr_fuzz(name SOURCES a_fuzz.cc CORPUS dir [MUTATOR a.cc b.cc] [LIBS kvr::x])
 #
 # With the fuzz preset a libFuzzer target. In every other build the same entry point is linked with a
 # driver that replays the corpus, so that each corpus file is a regression test under each compiler.
 function(kvr_fuzz name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS;MUTATOR" "SOURCES;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS" "SOURCES;LIBS;MUTATOR")
   if(KVR_FUZZ)
     add_executable(${name} ${arg_SOURCES} ${arg_MUTATOR})
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)

@@ -1,7 +1,5 @@
 // Mutations that keep MessagePack well formed, so that the fuzzer spends its time on meaning: one
 // value of the input is exchanged for another one of it or for one out of a list of awkward ones.
-// One time in four, and where the input is no MessagePack, the fuzzer's own mutation is taken.
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -9,13 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "base/rng.h"
+#include "value_mutator.h"
 #include "wire/msgpack_reader.h"
 
-extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t size_max);
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
-                                               std::size_t size_max, unsigned seed);
-
+namespace kvr::fuzz {
 namespace {
 
 using std::string_view_literals::operator""sv;
@@ -52,28 +47,23 @@ constexpr std::array kAwkward = {
     "\xd4\x01\x02"sv,  // an extension
 };
 
-struct Value {
-  std::size_t begin;
-  std::size_t end;
-};
-
 // Every value, containers and what is in them; empty when the input has no end.
-std::vector<Value> ValuesOf(std::span<const std::byte> input) {
-  std::vector<Value> values;
+std::vector<Part> ValuesOf(std::span<const std::byte> input) {
+  std::vector<Part> values;
   struct Open {
     std::size_t value;
     std::uint64_t left;
   };
   std::vector<Open> open;
-  kvr::wire::MsgpackReader in(input);
+  wire::MsgpackReader in(input);
   while (in.left() > 0 || !open.empty()) {
     const std::size_t begin = in.offset();
-    kvr::wire::MsgpackItem item;
+    wire::MsgpackItem item;
     if (!in.Read(item)) return {};
     values.push_back({begin, in.offset()});
     std::uint64_t inside = 0;
-    if (item.kind == kvr::wire::MsgpackItem::Kind::kArray) inside = item.number;
-    if (item.kind == kvr::wire::MsgpackItem::Kind::kMap) inside = 2 * item.number;
+    if (item.kind == wire::MsgpackItem::Kind::kArray) inside = item.number;
+    if (item.kind == wire::MsgpackItem::Kind::kMap) inside = 2 * item.number;
     open.push_back({values.size() - 1, inside + 1});
     while (!open.empty() && --open.back().left == 0) {
       values[open.back().value].end = in.offset();
@@ -85,25 +75,8 @@ std::vector<Value> ValuesOf(std::span<const std::byte> input) {
 
 }  // namespace
 
-std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t size_max,
-                                    unsigned seed) {
-  kvr::Rng rng(seed);
-  const auto input = std::as_bytes(std::span(data, size));
-  const std::vector<Value> values = ValuesOf(input);
-  if (values.empty() || rng.Below(4) == 0) return LLVMFuzzerMutate(data, size, size_max);
-  const Value out = values[rng.Below(values.size())];
-  std::vector<std::uint8_t> with;
-  if (rng.Below(2) == 0) {
-    const Value in = values[rng.Below(values.size())];
-    with.assign(data + in.begin, data + in.end);
-  } else {
-    const std::string_view awkward = kAwkward[rng.Below(kAwkward.size())];
-    with.assign(awkward.begin(), awkward.end());
-  }
-  const std::size_t changed = size - (out.end - out.begin) + with.size();
-  if (changed > size_max) return LLVMFuzzerMutate(data, size, size_max);
-  const std::vector<std::uint8_t> tail(data + out.end, data + size);
-  std::copy(with.begin(), with.end(), data + out.begin);
-  std::copy(tail.begin(), tail.end(), data + out.begin + with.size());
-  return changed;
+std::vector<std::uint8_t> MutatedMsgpack(std::span<const std::byte> input, kvr::Rng& rng) {
+  return WithOneExchanged(input, ValuesOf(input), kAwkward, rng);
 }
+
+}  // namespace kvr::fuzz
