@@ -1,5 +1,9 @@
 // The sending side of the event wire: a PUB socket with a numbered stream, and the ROUTER that
 // replays its last messages. Used by agents, by the mock engine and by tests.
+//
+// Nobody who publishes or subscribes waits for a slow subscriber: that one loses messages, which
+// the numbers show. The newest message always goes out, so that a loss shows also before a quiet
+// time; see TryPublishAt and Options::repeat_first.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +14,7 @@
 #include <span>
 #include <string>
 
+#include "base/clock.h"
 #include "base/result.h"
 
 namespace kvr::net {
@@ -30,10 +35,27 @@ class EventPublisher {
     std::size_t replay_messages_max = 10'000;
     std::size_t replay_bytes_max = std::size_t{1} << 30;  // of payloads
     ReplayLayout layout = ReplayLayout::kTopicSeqPayload;
-    std::size_t queue_max = 100'000;  // messages waiting for the thread; beyond it Publish blocks
+    // Messages and bytes of payloads that wait for the thread; beyond them Publish blocks. A larger
+    // message waits alone.
+    std::size_t queue_max = 100'000;
+    std::size_t queue_bytes_max = std::size_t{256} << 20;
     std::uint64_t first_sequence = 0;
-    // Messages a subscriber may leave unread, as vLLM has it; beyond it that one loses messages.
+    // Messages a subscriber may leave unread, as vLLM has it. Beyond it that one loses messages,
+    // until it has taken half of them.
     int send_high_water = 100'000;
+    // After a message found a subscriber at its mark, the newest message is sent again, as it was,
+    // once nothing was published for so long, then after twice that and so on: whoever missed it
+    // sees the gap, others a number that they know.
+    Millis repeat_first{1'000};
+    int repeats_max = 6;
+    Millis linger{1'000};  // how long the end waits for subscribers to take what was sent
+    // Messages of an answer that may wait for one peer; the rest of it follows as the peer takes
+    // them. They share the bytes that are kept for replay.
+    int replay_high_water = 256;
+    // Answers under way, one a peer; beyond it the one whose peer was idle longest has no end. Of
+    // what a peer asks meanwhile, the last is answered next.
+    std::size_t replay_peers_max = 64;
+    Millis replay_stall_max{30'000};  // after which a peer that takes nothing gets no end either
     // Live messages are an event plane's: [topic, publisher, sequence, frame of the payload].
     std::optional<std::uint64_t> publisher_id{};
   };
@@ -51,8 +73,9 @@ class EventPublisher {
   // is not above all before it begins another life: the messages kept for replay are forgotten.
   virtual void PublishAt(std::uint64_t sequence, std::span<const std::byte> payload) = 0;
   // The same, and never waits. False when the queue was full: the message is then kept for replay
-  // only and shows as a gap in the live stream; once as many more wait as are kept for replay, it
-  // is lost there, too.
+  // only and shows as a gap in the live stream; once as many more wait as are kept for replay
+  // (messages or bytes), it is lost there, too. The last of such messages goes out all the same
+  // when the queue has been sent, so that the gap shows at once.
   virtual bool TryPublishAt(std::uint64_t sequence, std::span<const std::byte> payload) = 0;
 
   // Faults, for tests. Numbers the next message but loses it: on the live socket, or in the ring
@@ -60,10 +83,22 @@ class EventPublisher {
   virtual std::uint64_t Lose(std::span<const std::byte> payload, bool keep_for_replay) = 0;
   // Sends a message exactly as given, outside the stream.
   virtual void SendRaw(std::span<const std::span<const std::byte>> frames) = 0;
-  // Stops or resumes answering replay requests.
+  // Stops or resumes answering replay requests. Answers under way have no end.
   virtual void SetReplaySilent(bool silent) = 0;
+  // Leaves everything in the queue, or lets it go.
+  virtual void SetHeld(bool held) = 0;
   // Waits until everything published so far was handed to the transport.
   virtual void Flush() = 0;
+
+  struct Stats {
+    // Messages that found a subscriber at its mark. With each begins a loss, whose further messages
+    // the transport does not tell.
+    std::uint64_t at_mark = 0;
+    std::uint64_t repeats = 0;           // of the newest message, for whoever lost it
+    std::uint64_t replay_requests = 0;   // read
+    std::uint64_t replays_given_up = 0;  // answers without an end
+  };
+  [[nodiscard]] virtual Stats stats() const = 0;  // includes all that Flush waits for
 };
 
 }  // namespace kvr::net

@@ -3,11 +3,13 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "net/event_publisher.h"
@@ -77,6 +79,7 @@ void Settle(EventPoller& poller, EventSocket& socket, EventPublisher& publisher)
   publisher.SendRaw(last);
   ASSERT_TRUE(
       Until(poller, [&] { return socket.Receive(frames) && Text(frames[1]) == "settled"; }));
+  publisher.Flush();
 }
 
 std::unique_ptr<EventPublisher> MakePublisher(EventPublisher::Options options = {}) {
@@ -322,21 +325,219 @@ TEST(EventPublisher, MessagesOfAnEventPlaneHaveFourFrames) {
   EXPECT_EQ(Replayed(*poller, *publisher), "0=envelope ");
 }
 
-TEST(EventPublisher, P34AFullQueueLeavesAMessageOutOfTheLiveStream) {
+// "0=a", or what the next live message is.
+std::string NextLive(EventPoller& poller, EventSocket& socket) {
+  Frames frames;
+  if (!ReceiveOne(poller, socket, frames)) return "nothing";
+  if (frames.size() != 3) return "no message";
+  return std::to_string(Sequence(frames[1])) + "=" + Text(frames[2]);
+}
+
+TEST(EventPublisher, P34AFullQueueLeavesMessagesOutOfTheLiveStream) {
   const auto transport = MakeZmqTransport({});
   const auto poller = transport->MakePoller();
-  EventPublisher::Options options;
-  options.queue_max = 0;
-  const auto publisher = MakePublisher(options);
-  EXPECT_FALSE(publisher->TryPublishAt(0, Bytes("a")));
-  publisher->Flush();
+  EventPublisher::Options by_number;
+  by_number.queue_max = 2;
+  by_number.replay_messages_max = 2;
+  EventPublisher::Options by_bytes;
+  by_bytes.queue_bytes_max = 5;  // two messages of two bytes
+  by_bytes.replay_bytes_max = 4;
+  for (const EventPublisher::Options& options : {by_number, by_bytes}) {
+    const auto publisher = MakePublisher(options);
+    const auto socket = std::move(*poller->Subscribe(publisher->endpoint(), ""));
+    Settle(*poller, *socket, *publisher);
+    publisher->SetHeld(true);
+    EXPECT_TRUE(publisher->TryPublishAt(0, Bytes("aa")));
+    EXPECT_TRUE(publisher->TryPublishAt(1, Bytes("bb")));
+    EXPECT_FALSE(publisher->TryPublishAt(2, Bytes("cc"))) << "kept for replay";
+    EXPECT_FALSE(publisher->TryPublishAt(3, Bytes("dd"))) << "kept for replay";
+    EXPECT_FALSE(publisher->TryPublishAt(4, Bytes("ee"))) << "lost";
+    EXPECT_FALSE(publisher->TryPublishAt(5, Bytes("ff"))) << "the last of all";
+    publisher->SetHeld(false);
+    publisher->Flush();
+    EXPECT_EQ(NextLive(*poller, *socket), "0=aa");
+    EXPECT_EQ(NextLive(*poller, *socket), "1=bb");
+    EXPECT_EQ(NextLive(*poller, *socket), "5=ff") << "shows the gap, though nothing follows";
+    EXPECT_EQ(Replayed(*poller, *publisher), "3=dd 5=ff ");
+    EXPECT_TRUE(publisher->TryPublishAt(6, Bytes("gg")));
+    EXPECT_EQ(NextLive(*poller, *socket), "6=gg");
+  }
+}
+
+TEST(EventPublisher, P34TheLastMessageGoesOutAlsoWhenItIsOnlyKeptForReplay) {
+  const auto transport = MakeZmqTransport({});
+  const auto poller = transport->MakePoller();
+  const auto publisher = MakePublisher({.queue_max = 1});
+  const auto socket = std::move(*poller->Subscribe(publisher->endpoint(), ""));
+  Settle(*poller, *socket, *publisher);
+  publisher->SetHeld(true);
+  EXPECT_TRUE(publisher->TryPublishAt(0, Bytes("a")));
   EXPECT_FALSE(publisher->TryPublishAt(1, Bytes("b")));
+  EXPECT_FALSE(publisher->TryPublishAt(2, Bytes("c")));
+  publisher->SetHeld(false);
+  EXPECT_EQ(NextLive(*poller, *socket), "0=a");
+  EXPECT_EQ(NextLive(*poller, *socket), "2=c");
+  EXPECT_EQ(Replayed(*poller, *publisher), "0=a 1=b 2=c ");
+}
+
+TEST(EventPublisher, AnotherLifeThatBeginsBeyondAllLimitsForgetsTheFormer) {
+  const auto transport = MakeZmqTransport({});
+  const auto poller = transport->MakePoller();
+  const auto publisher = MakePublisher({.replay_messages_max = 2, .queue_max = 1});
+  publisher->PublishAt(7, Bytes("old"));
   publisher->Flush();
-  EXPECT_EQ(Replayed(*poller, *publisher), "0=a 1=b ");
-  options.replay_messages_max = 0;
-  const auto without = MakePublisher(options);
-  EXPECT_FALSE(without->TryPublishAt(0, Bytes("a")));
-  EXPECT_EQ(Replayed(*poller, *without), "");
+  publisher->SetHeld(true);
+  EXPECT_TRUE(publisher->TryPublishAt(8, Bytes("old")));
+  EXPECT_FALSE(publisher->TryPublishAt(9, Bytes("old")));
+  EXPECT_FALSE(publisher->TryPublishAt(10, Bytes("old")));
+  EXPECT_FALSE(publisher->TryPublishAt(0, Bytes("lost")));
+  EXPECT_FALSE(publisher->TryPublishAt(1, Bytes("new")));
+  publisher->SetHeld(false);
+  publisher->Flush();
+  EXPECT_EQ(Replayed(*poller, *publisher), "1=new ");
+}
+
+TEST(EventPublisher, ASubscriberAtItsMarkIsCountedAndSeesTheGapInAQuietTime) {
+  const auto transport = MakeZmqTransport({.receive_high_water = 1});
+  const auto poller = transport->MakePoller();
+  const auto publisher =
+      MakePublisher({.send_high_water = 1, .repeat_first = Millis{20}, .repeats_max = 12});
+  const auto socket = std::move(*poller->Subscribe(publisher->endpoint(), ""));
+  Frames frames;
+  ASSERT_TRUE(Until(*poller, [&] {
+    publisher->Publish(Bytes("marker"));
+    return socket->Receive(frames);
+  }));
+  const std::string large(1 << 20, 'x');
+  std::uint64_t last = 0;
+  publisher->Flush();
+  const std::uint64_t before = publisher->stats().at_mark;
+  const auto end = std::chrono::steady_clock::now() + kDeadline;
+  while (publisher->stats().at_mark == before && std::chrono::steady_clock::now() < end) {
+    last = publisher->Publish(Bytes(large));
+    publisher->Flush();
+  }
+  ASSERT_GT(publisher->stats().at_mark, before);
+  // Nothing is published any more, yet the newest number comes.
+  std::uint64_t seen = 0;
+  ASSERT_TRUE(Until(*poller,
+                    [&] {
+                      if (socket->Receive(frames)) seen = Sequence(frames[1]);
+                      return seen == last;
+                    }))
+      << seen << " of " << last;
+  EXPECT_EQ(Text(frames[2]), large);
+  EXPECT_TRUE(Until(*poller, [&] { return publisher->stats().repeats > 0; }));
+}
+
+TEST(EventPublisher, TheEndWaitsForWhatWasFlushed) {
+  constexpr int kMessages = 64;
+  const auto transport = MakeZmqTransport({});
+  const auto poller = transport->MakePoller();
+  auto publisher = MakePublisher({.linger = std::chrono::minutes(1)});
+  const auto socket = std::move(*poller->Subscribe(publisher->endpoint(), ""));
+  Settle(*poller, *socket, *publisher);
+  const std::string large(1 << 18, 'x');
+  for (int i = 0; i < kMessages; ++i)
+    publisher->Publish(Bytes(large));
+  publisher->Flush();
+  publisher.reset();
+  Frames frames;
+  for (std::uint64_t i = 0; i < kMessages; ++i) {
+    ASSERT_TRUE(ReceiveOne(*poller, *socket, frames)) << i;
+    ASSERT_EQ(Sequence(frames[1]), i);
+  }
+}
+
+// A publisher that keeps far more than the transport takes for a peer that reads nothing.
+constexpr std::uint64_t kKept = 400;
+std::unique_ptr<EventPublisher> MakeLoadedPublisher(EventPublisher::Options options = {}) {
+  options.replay_high_water = 2;
+  auto publisher = MakePublisher(options);
+  const std::string large(64 << 10, 'x');
+  for (std::uint64_t i = 0; i < kKept; ++i)
+    publisher->Publish(Bytes(large));
+  publisher->Flush();
+  return publisher;
+}
+
+// Numbers of one answer, as "FIRST..LAST", or "FIRST..LAST and no end".
+std::string AnswerRange(EventPoller& poller, EventSocket& dealer) {
+  std::optional<std::uint64_t> first;
+  std::uint64_t last = 0;
+  Frames frames;
+  while (ReceiveOne(poller, dealer, frames)) {
+    const std::uint64_t number = Sequence(frames[2]);
+    if (number == ~std::uint64_t{0}) return fmt::format("{}..{}", first.value_or(last), last);
+    EXPECT_TRUE(!first || number == last + 1) << number << " after " << last;
+    first = first.value_or(number);
+    last = number;
+  }
+  return fmt::format("{}..{} and no end", first.value_or(last), last);
+}
+
+TEST(EventPublisher, APeerThatAsksAndDoesNotReadHoldsTwoAnswers) {
+  constexpr std::uint64_t kRequests = 50;
+  const auto transport = MakeZmqTransport({.replay_high_water = 2});
+  const auto poller = transport->MakePoller();
+  const auto publisher = MakeLoadedPublisher();
+  const auto dealer = std::move(*poller->Dealer(publisher->replay_endpoint()));
+  for (std::uint64_t i = 0; i < kRequests; ++i) {
+    const std::string start = BigEndian(i);
+    const std::array parts{Bytes(""), Bytes(start)};
+    ASSERT_TRUE(Until(*poller, [&] { return dealer->Send(parts); }));
+  }
+  ASSERT_TRUE(Until(*poller, [&] { return publisher->stats().replay_requests == kRequests; }));
+  // Neither the live stream nor another peer waits for it.
+  const auto socket = std::move(*poller->Subscribe(publisher->endpoint(), ""));
+  Settle(*poller, *socket, *publisher);
+  publisher->Publish(Bytes("live"));
+  EXPECT_EQ(NextLive(*poller, *socket), "400=live");
+  const auto other = std::move(*poller->Dealer(publisher->replay_endpoint()));
+  SendRequest(*other, kKept - 2);
+  EXPECT_EQ(AnswerRange(*poller, *other), "398..400");
+
+  EXPECT_EQ(AnswerRange(*poller, *dealer), "0..399") << "ends where the ring did";
+  EXPECT_EQ(AnswerRange(*poller, *dealer), "49..400") << "the last request of all";
+  SendRequest(*dealer, kKept);
+  EXPECT_EQ(AnswerRange(*poller, *dealer), "400..400") << "there was no third answer";
+  EXPECT_EQ(publisher->stats().replays_given_up, 0u);
+}
+
+TEST(EventPublisher, BeyondTheLimitOfPeersTheIdlestGetsNoEnd) {
+  const auto transport = MakeZmqTransport({.replay_high_water = 2});
+  const auto poller = transport->MakePoller();
+  const auto publisher = MakeLoadedPublisher({.replay_peers_max = 1});
+  const auto idle = std::move(*poller->Dealer(publisher->replay_endpoint()));
+  SendRequest(*idle, 0);
+  ASSERT_TRUE(Until(*poller, [&] { return publisher->stats().replay_requests == 1; }));
+  const auto other = std::move(*poller->Dealer(publisher->replay_endpoint()));
+  SendRequest(*other, 0);
+  EXPECT_EQ(AnswerRange(*poller, *other), "0..399");
+  EXPECT_EQ(publisher->stats().replays_given_up, 1u);
+}
+
+TEST(EventPublisher, APeerThatTakesNothingForLongGetsNoEnd) {
+  const auto transport = MakeZmqTransport({.replay_high_water = 2});
+  const auto poller = transport->MakePoller();
+  const auto publisher = MakeLoadedPublisher({.replay_stall_max = Millis{1}});
+  const auto idle = std::move(*poller->Dealer(publisher->replay_endpoint()));
+  SendRequest(*idle, 0);
+  EXPECT_TRUE(Until(*poller, [&] { return publisher->stats().replays_given_up == 1; }));
+}
+
+TEST(EventPublisher, APeerThatGoesAwayDuringItsAnswerIsForgotten) {
+  const auto transport = MakeZmqTransport({.replay_high_water = 2});
+  const auto poller = transport->MakePoller();
+  const auto publisher = MakeLoadedPublisher({.replay_peers_max = 1});
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    const auto gone = std::move(*poller->Dealer(publisher->replay_endpoint()));
+    SendRequest(*gone, 0);
+    ASSERT_TRUE(Until(*poller, [&] { return publisher->stats().replay_requests == i; }));
+  }
+  const auto dealer = std::move(*poller->Dealer(publisher->replay_endpoint()));
+  SendRequest(*dealer, kKept - 1);
+  EXPECT_EQ(AnswerRange(*poller, *dealer), "399..399");
 }
 
 TEST(EventPublisher, ReplayIsBoundedByBytes) {

@@ -1,0 +1,157 @@
+#include "net/replay_socket.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "net/zmq_publishing.h"
+
+namespace kvr::net {
+namespace {
+
+constexpr std::uint64_t kEndMarker = ~std::uint64_t{0};
+constexpr int kPartMessages = 64;          // to one peer in one turn
+constexpr int kTurnRequests = 256;         // read in one turn
+constexpr int kUnreadRequests = 64;        // of one peer; beyond, its connection is not read
+constexpr std::int64_t kPartBytes = 1024;  // of a request; the handshake's identity is 255 at most
+
+}  // namespace
+
+ReplaySocket::ReplaySocket(zmq::context_t& context, const EventPublisher::Options& options)
+    : options_(options), socket_(context, zmq::socket_type::router) {
+  socket_.set(zmq::sockopt::sndhwm, std::max(options.replay_high_water, 1));
+  socket_.set(zmq::sockopt::rcvhwm, kUnreadRequests);
+  socket_.set(zmq::sockopt::maxmsgsize, kPartBytes);
+  // Without it a peer at its mark loses messages in silence; with it we are told, and wait.
+  socket_.set(zmq::sockopt::router_mandatory, true);
+  BindSocket(socket_, *options.replay_endpoint, Millis{0});
+  endpoint_ = socket_.get(zmq::sockopt::last_endpoint);
+  fd_ = static_cast<int>(socket_.get(zmq::sockopt::fd));
+}
+
+void ReplaySocket::Keep(std::uint64_t sequence, zmq::message_t& payload) {
+  if (options_.replay_messages_max == 0) return;
+  ring_bytes_ += payload.size();
+  ring_.emplace_back();
+  ring_.back().sequence = sequence;
+  ring_.back().payload.copy(payload);
+  while (ring_.size() > options_.replay_messages_max || ring_bytes_ > options_.replay_bytes_max) {
+    ring_bytes_ -= ring_.front().payload.size();
+    ring_.pop_front();
+  }
+}
+
+void ReplaySocket::Forget() {
+  ring_.clear();
+  ring_bytes_ = 0;
+  for (Answer& answer : answers_)
+    answer.complete = true;
+}
+
+bool ReplaySocket::Turn(Nanos now, bool silent) {
+  std::string peer;
+  std::optional<std::uint64_t> start;
+  for (int i = 0; i < kTurnRequests && TakeRequest(peer, start); ++i) {
+    if (start && !silent) Accept(std::move(peer), *start, now);
+  }
+  if (silent) answers_.clear();
+  bool more = false;
+  std::erase_if(answers_, [&](Answer& answer) {
+    const Step step = Advance(answer, now);
+    more = more || step == Step::kMoved;
+    return step == Step::kOver;
+  });
+  // Sending may have taken note of a request, of which the descriptor then says nothing.
+  return more || (socket_.get(zmq::sockopt::events) & ZMQ_POLLIN) != 0;
+}
+
+bool ReplaySocket::TakeRequest(std::string& peer, std::optional<std::uint64_t>& start) {
+  // [identity, "", start]; vLLM ignores anything else.
+  std::array<zmq::message_t, 3> parts;
+  std::size_t count = 0;
+  zmq::message_t part;
+  do {
+    if (zmq_msg_recv(part.handle(), socket_.handle(), ZMQ_DONTWAIT) < 0) return false;
+    if (count < parts.size()) parts[count].copy(part);
+    ++count;
+  } while (part.more());
+  start.reset();
+  if (count != parts.size() || !parts[1].empty() || parts[2].size() != 8) return true;
+  ++stats_.requests;
+  peer.assign(static_cast<const char*>(parts[0].data()), parts[0].size());
+  start = 0;
+  for (std::size_t i = 0; i < 8; ++i)
+    *start = *start << 8 | static_cast<const std::uint8_t*>(parts[2].data())[i];
+  return true;
+}
+
+void ReplaySocket::Accept(std::string peer, std::uint64_t start, Nanos now) {
+  const auto known = std::ranges::find(answers_, peer, &Answer::peer);
+  if (known != answers_.end()) {
+    known->again = start;
+    return;
+  }
+  if (answers_.size() >= std::max<std::size_t>(options_.replay_peers_max, 1)) {
+    answers_.erase(std::ranges::min_element(answers_, {}, &Answer::moved));
+    ++stats_.given_up;
+  }
+  Answer& answer = answers_.emplace_back();
+  answer.peer = std::move(peer);
+  answer.moved = now;
+  Begin(answer, start);
+}
+
+void ReplaySocket::Begin(Answer& answer, std::uint64_t start) const {
+  answer.next = start;
+  answer.complete = ring_.empty() || ring_.back().sequence < start;
+  if (!ring_.empty()) answer.last = ring_.back().sequence;
+}
+
+ReplaySocket::Step ReplaySocket::Advance(Answer& answer, Nanos now) {
+  for (int i = 0; i < kPartMessages; ++i) {
+    // What has left the ring meanwhile is left out.
+    const auto kept = std::ranges::lower_bound(ring_, answer.next, {}, &Kept::sequence);
+    const bool end = answer.complete || kept == ring_.end() || kept->sequence > answer.last;
+    const Sent sent = end ? Send(answer.peer, kEndMarker, nullptr)
+                          : Send(answer.peer, kept->sequence, &kept->payload);
+    if (sent == Sent::kFull) {
+      if (now - answer.moved < options_.replay_stall_max) return Step::kStuck;
+      ++stats_.given_up;
+      return Step::kOver;
+    }
+    if (sent == Sent::kGone) return Step::kOver;
+    answer.moved = now;
+    if (!end) {
+      answer.complete = kept->sequence >= answer.last;
+      answer.next = kept->sequence + 1;
+      continue;
+    }
+    if (!answer.again) return Step::kOver;
+    Begin(answer, *answer.again);
+    answer.again.reset();
+  }
+  return Step::kMoved;
+}
+
+ReplaySocket::Sent ReplaySocket::Send(const std::string& peer, std::uint64_t sequence,
+                                      zmq::message_t* payload) {
+  // Only this part can be refused: a peer that has room for it has room for the message.
+  if (!SendPart(socket_, std::as_bytes(std::span(peer)), true)) {
+    return zmq_errno() == EAGAIN ? Sent::kFull : Sent::kGone;
+  }
+  SendPart(socket_, {}, true);
+  if (options_.layout == ReplayLayout::kTopicSeqPayload) {
+    const std::string_view topic = payload == nullptr ? "" : std::string_view(options_.topic);
+    SendPart(socket_, std::as_bytes(std::span(topic)), true);
+  }
+  SendPart(socket_, BigEndian(sequence), true);
+  if (payload == nullptr) {
+    SendPart(socket_, {}, false);
+  } else {
+    SendShared(socket_, *payload, false);
+  }
+  return Sent::kYes;
+}
+
+}  // namespace kvr::net
