@@ -181,7 +181,8 @@ TEST(SourceNames, RandomSourcesAreNeverOvercounted) {
         const std::uint64_t count = 1 + rng.Below(3);
         for (std::uint64_t n = first; n < first + count; ++n)
           contents.push_back(content(source, n));
-        const auto parent = first == 1 ? std::optional<std::uint64_t>() : first - 1;
+        std::optional<std::uint64_t> parent;
+        if (first > 1) parent.emplace(first - 1);
         names[source].Pass(On(tier, script.Store(parent, first, contents)), to);
         for (std::size_t i = 0; i < contents.size(); ++i)
           truth[source].emplace(tier, first + i);
