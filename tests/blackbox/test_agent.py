@@ -94,9 +94,10 @@ class ThroughTheAgent(FaultTest):
         for rank in range(len(mock.ranks)):
             direct = self.indexer.dumped(mock.worker, rank)
             settle(lambda r=rank: behind.dumped(mock.worker, r), direct)
-            self.assertEqual(behind.listener(mock.worker, rank)["state"], "exact")
-            self.assertEqual([source["state"] for source in agent.ranks()[rank]["sources"]],
-                             ["exact"])
+            # A stream that was just connected to is asked about once more.
+            settle(lambda r=rank: behind.listener(mock.worker, r)["state"], "exact")
+            settle(lambda r=rank: [source["state"] for source in agent.ranks()[r]["sources"]],
+                   ["exact"])
 
     def test_the_dump_is_the_one_without_it(self):
         for words in ((), ("--publish-coalesce-ms", 10)):

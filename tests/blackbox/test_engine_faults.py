@@ -52,7 +52,7 @@ class FaultTest(IndexerTest):
         for mock in mocks:
             for rank in range(len(mock.ranks)):
                 settle(lambda m=mock, r=rank: self.indexed(m.worker, r) ^ m.blocks(r), set())
-                self.assertEqual(self.indexer.listener(mock.worker, rank)["state"], "exact")
+                settle(lambda m=mock, r=rank: self.indexer.listener(m.worker, r)["state"], "exact")
                 self.assertGreater(len(mock.blocks(rank)), 0)
 
     def picture(self, worker, rank=0):

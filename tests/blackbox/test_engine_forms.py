@@ -2,7 +2,7 @@
 
 import json
 
-from kvr_testlib import A, B, C, IndexerTest, main, removed, stored
+from kvr_testlib import A, B, C, IndexerTest, main, removed, settle, stored
 
 DIGEST = "0123456789abcdef" + "0" * 48
 DIGEST_HASH = 0x0123456789ABCDEF
@@ -67,7 +67,7 @@ class TypedKeys(IndexerTest):
                 for identity in identities:
                     self.expect(A, 4 if identity == found_by else 0, worker, **identity)
                 self.expect(B, 4, worker)
-                self.assertEqual(self.indexer.listener(worker)["state"], "exact")
+                settle(lambda: self.indexer.listener(worker)["state"], "exact")
 
 
 class IgnoredKeys(IndexerTest):
@@ -124,7 +124,7 @@ class Sizes(IndexerTest):
         self.expect([7, 8, 9], 1)
         self.send(engine, page(12, 11, 8))
         self.expect([7, 8, 9, 8], 3)
-        self.assertEqual(self.indexer.listener()["state"], "exact")
+        settle(lambda: self.indexer.listener()["state"], "exact")
 
     def test_shared_storage_is_external(self):
         engine = self.engine(1)
@@ -176,7 +176,7 @@ class TensorRt(IndexerTest):
                 self.assertEqual(dropped.get("non_main_group"), 2)
                 self.feed(engine, self.removed(12))
                 self.expect(A + B, 4, worker)
-                self.assertEqual(self.indexer.listener(worker)["state"], "exact")
+                settle(lambda: self.indexer.listener(worker)["state"], "exact")
 
     def test_partial_blocks_are_left_out(self):
         engine = self.engine(1)
@@ -187,7 +187,7 @@ class TensorRt(IndexerTest):
         self.assertEqual(self.indexer.metrics().total("kvr_ingest_unmatched_removals_total"), 0)
         self.feed(engine, self.stored((12, B), parent=11))  # the same name, filled up
         self.expect(A + B, 8)
-        self.assertEqual(self.indexer.listener()["state"], "exact")
+        settle(lambda: self.indexer.listener()["state"], "exact")
 
     def test_blocks_move_between_levels(self):
         engine = self.engine(1)
@@ -212,7 +212,7 @@ class TensorRt(IndexerTest):
         self.assertEqual(self.indexer.tiers(A), (0, 4, 4))
         self.feed(engine, self.removed(HEX))
         self.assertIsNone(self.indexer.tiers(A))
-        self.assertEqual(self.indexer.listener()["state"], "exact")
+        settle(lambda: self.indexer.listener()["state"], "exact")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ that removes blocks, clears, or hangs on a parent comes after what it needs.
 import json
 import pathlib
 
-from kvr_testlib import A, B, C, IndexerTest, main, stored
+from kvr_testlib import A, B, C, IndexerTest, main, settle, stored
 
 SAMPLES = pathlib.Path(__file__).resolve().parent.parent / "vectors" / "engine_samples.jsonl"
 
@@ -181,7 +181,7 @@ class Samples(IndexerTest):
             tiers = self.indexer.tiers(tokens, worker, model=f"m{worker}", **identity)
             self.assertEqual((tiers or (0, 0, 0))[:2], (gpu, cpu), (tokens, identity))
         self.assertEqual(self.indexer.metrics().refused_since(metrics), dropped)
-        self.assertEqual(self.indexer.listener(worker, rank)["state"], "exact")
+        settle(lambda: self.indexer.listener(worker, rank)["state"], "exact")
 
 
 if __name__ == "__main__":
