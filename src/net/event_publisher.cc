@@ -54,8 +54,8 @@ class ZmqEventPublisher final : public EventPublisher {
 
   const std::string& endpoint() const override { return endpoint_; }
   const std::string& replay_endpoint() const override {
-    static const std::string kNone;
-    return replay_ ? replay_->endpoint() : kNone;
+    static const std::string none;
+    return replay_ ? replay_->endpoint() : none;
   }
 
   std::uint64_t Publish(std::span<const std::byte> payload) override {
