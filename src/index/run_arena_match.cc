@@ -71,7 +71,7 @@ class RunArena::Walk {
     const auto common = static_cast<std::uint32_t>(CommonLength(*next_, blocks_.subspan(depth_)));
     if (run_ == nullptr) Start(*next_);
     // Should ranks end here, their name is on its way.
-    Prefetch(next_->fields.engines + common - 1);
+    PrefetchAt(next_->fields.engines, common - 1);
     Narrow(*next_, {depth_, depth_ + common});
     depth_ += common;
     generation_ = next_->fields.generation;

@@ -130,7 +130,7 @@ struct RunDirectory {
     const std::uint64_t* const locals = runs[id].locals.load(std::memory_order_relaxed);
     index::Prefetch(runs[id].state.load(std::memory_order_relaxed));
     for (std::size_t i = 0; i < kFetched; i += kLine)
-      index::Prefetch(locals + i);
+      index::PrefetchAt(locals, i);
   }
   [[nodiscard]] const RunState* StateOf(RunId id) const {
     // Pairs with the writer's store: who sees the pointer sees the state.

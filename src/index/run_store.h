@@ -291,7 +291,7 @@ class RunStore {
     void PrefetchName(EngineTable::Place place) const {
       if (place.run == kRootRun) return;
       const Meta& meta = metas_[place.run];
-      index::Prefetch(meta.columns.get() + meta.room + place.offset);
+      index::PrefetchAt(meta.columns.get(), meta.room + place.offset);
     }
 
    private:
