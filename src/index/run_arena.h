@@ -143,8 +143,8 @@ class RunArena final : public PrefixIndex {
   // Makes `name` what the rank calls the block, and the block the newest of that name.
   void SetName(RankBlocks& rank, BlockPlace place, EngineHash name) KVR_REQUIRES(mutex_);
   [[nodiscard]] EngineHash NameOf(std::uint32_t slot, BlockPlace place) const KVR_REQUIRES(mutex_);
-  // Of all that know a block of the run.
-  [[nodiscard]] std::vector<std::uint32_t> SlotsOf(RunId run) const KVR_REQUIRES(mutex_);
+  // Of all that know a block of the run. Replaces `slots`.
+  void FindSlots(RunId run, std::vector<std::uint32_t>& slots) const KVR_REQUIRES(mutex_);
   void OnMoved(RunId from, RunId to, Stretch blocks) KVR_REQUIRES(mutex_);
 
   // Memory.
@@ -179,6 +179,7 @@ class RunArena final : public PrefixIndex {
   std::set<Rank> leaving_ KVR_GUARDED_BY(mutex_);  // RemoveRank is at work
   std::uint64_t ticks_ KVR_GUARDED_BY(mutex_) = 0;
   std::size_t rank_bytes_ KVR_GUARDED_BY(mutex_) = 0;
+  std::vector<std::uint32_t> moved_ KVR_GUARDED_BY(mutex_);  // OnMoved's, reused
   std::uint64_t evicted_blocks_ KVR_GUARDED_BY(mutex_) = 0;
   std::uint64_t evicted_memberships_ KVR_GUARDED_BY(mutex_) = 0;
   std::uint64_t memberships_ KVR_GUARDED_BY(mutex_) = 0;

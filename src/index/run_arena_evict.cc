@@ -172,7 +172,8 @@ bool RunArena::DropPending(std::size_t bytes) {
 
 void RunArena::Evict(RunId run, Stretch leaf) {
   const std::uint64_t held_before = runs_.held_blocks();
-  const std::vector<std::uint32_t> slots = SlotsOf(run);
+  std::vector<std::uint32_t> slots;
+  FindSlots(run, slots);
   for (const std::uint32_t slot : slots) {
     RankBlocks& rank = *slots_[slot];
     if (rank.sweeping) {

@@ -77,21 +77,21 @@ EngineHash RunArena::NameOf(std::uint32_t slot, BlockPlace place) const {
   return alias ? *alias : runs_.CommonNameAt(place);
 }
 
-std::vector<std::uint32_t> RunArena::SlotsOf(RunId run) const {
-  std::vector<std::uint32_t> slots;
+void RunArena::FindSlots(RunId run, std::vector<std::uint32_t>& slots) const {
+  slots.clear();
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
     if (plane != kEligiblePlane) runs_.View(run, plane).AppendSlots(slots);
   }
   std::sort(slots.begin(), slots.end());
   slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
-  return slots;
 }
 
 void RunArena::OnMoved(RunId from, RunId to, Stretch blocks) {
   const Stretch source = runs_.BlocksOf(from);
   const std::array<Stretch, 2> others = {Stretch{source.begin, blocks.begin},
                                          Stretch{blocks.end, source.end}};
-  for (const std::uint32_t slot : SlotsOf(from)) {
+  FindSlots(from, moved_);
+  for (const std::uint32_t slot : moved_) {
     RankBlocks& rank = *slots_[slot];
     std::uint32_t moved = 0;
     std::uint32_t left = 0;
