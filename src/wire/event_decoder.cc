@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "wire/batch_mark.h"
 #include "wire/event_fields.h"
 #include "wire/event_schema.h"
 #include "wire/event_tail.h"
@@ -112,43 +113,11 @@ bool ReadArrayEvent(FieldContext& context, EngineEvent& event) {
   return ReadTail(context, *schema, count - end, event);
 }
 
-// Sizes of the batch's vectors, to take back what a bad event left in them.
-struct Mark {
-  explicit Mark(const EventBatch& batch)
-      : hashes(batch.hashes.size()),
-        tokens(batch.tokens.size()),
-        extra_blocks(batch.extra_blocks.size()),
-        extra_keys(batch.extra_keys.size()),
-        mm_blocks(batch.mm_blocks.size()),
-        mm_hashes(batch.mm_hashes.size()),
-        copies_left(batch.copies_left.size()),
-        digests(batch.digests.size()),
-        legacy_layouts(batch.legacy_layouts),
-        skipped(batch.skipped) {}
-
-  void Rewind(EventBatch& batch) const {
-    batch.hashes.resize(hashes);
-    batch.tokens.resize(tokens);
-    batch.extra_blocks.resize(extra_blocks);
-    batch.extra_keys.resize(extra_keys);
-    batch.mm_blocks.resize(mm_blocks);
-    batch.mm_hashes.resize(mm_hashes);
-    batch.copies_left.resize(copies_left);
-    batch.digests.resize(digests);
-    batch.legacy_layouts = legacy_layouts;
-    batch.skipped = skipped;
-  }
-
-  std::size_t hashes, tokens, extra_blocks, extra_keys, mm_blocks, mm_hashes, copies_left, digests;
-  std::uint32_t legacy_layouts;
-  SkippedFields skipped;
-};
-
 // False only when the bytes of the event have no end.
 bool ReadEvent(FieldContext& context, std::uint32_t index) {
   MsgpackReader& in = context.in;
   const std::size_t start = in.offset();
-  const Mark mark(context.batch);
+  const BatchMark mark(context.batch);
   EngineEvent& event = context.batch.events.emplace_back();
   event.index = index;
   bool good = false;
@@ -161,7 +130,6 @@ bool ReadEvent(FieldContext& context, std::uint32_t index) {
   }
   if (good) return true;
   context.batch.bad.push_back(BadEvent{index, in.error(), start});
-  context.batch.events.pop_back();
   mark.Rewind(context.batch);
   in.Seek(start);
   return in.SkipAnyDepth();

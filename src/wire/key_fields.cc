@@ -60,44 +60,37 @@ bool ReadExtraKey(FieldContext& context, ExtraKey& key) {
   return true;
 }
 
-// The list of one block: nil, or keys.
-bool ReadBlockKeys(FieldContext& context, Slice& keys) {
+// An array, appended to `entries`, of which there may be `entries_max`; `read` takes an entry.
+template <typename Entry, typename ReadEntry>
+bool AppendArray(FieldContext& context, std::vector<Entry>& entries, std::size_t entries_max,
+                 std::uint32_t& appended, ReadEntry read) {
   MsgpackReader& in = context.in;
-  auto& all = context.batch.extra_keys;
   const std::size_t start = in.offset();
-  keys = {Size32(all.size()), 0};
-  if (in.TakeNil()) return true;
   std::size_t count = 0;
   if (!in.ReadArray(count)) return false;
-  if (all.size() + count > context.limits.extra_keys_max) {
-    return in.Fail(DecodeErrc::kOverLimit, start);
-  }
-  keys.count = Size32(count);
-  for (std::uint32_t i = 0; i < keys.count; ++i) {
-    if (!ReadExtraKey(context, all.emplace_back())) return false;
+  if (entries.size() + count > entries_max) return in.Fail(DecodeErrc::kOverLimit, start);
+  appended = Size32(count);
+  for (std::uint32_t i = 0; i < appended; ++i) {
+    if (!read(context, entries.emplace_back())) return false;
   }
   return true;
+}
+
+// The list of one block: nil, or keys.
+bool ReadBlockKeys(FieldContext& context, Slice& keys) {
+  auto& all = context.batch.extra_keys;
+  keys = {Size32(all.size()), 0};
+  return context.in.TakeNil() ||
+         AppendArray(context, all, context.limits.extra_keys_max, keys.count, ReadExtraKey);
 }
 
 // A list with one entry a block, or nil; `read` takes the entry.
 template <typename ReadEntry>
 bool ReadPerBlock(FieldContext& context, std::vector<Slice>& entries, Slice& slice, bool& present,
                   ReadEntry read) {
-  MsgpackReader& in = context.in;
-  const std::size_t start = in.offset();
   slice = {Size32(entries.size()), 0};
-  present = !in.TakeNil();
-  if (!present) return true;
-  std::size_t count = 0;
-  if (!in.ReadArray(count)) return false;
-  if (entries.size() + count > context.limits.blocks_max) {
-    return in.Fail(DecodeErrc::kOverLimit, start);
-  }
-  slice.count = Size32(count);
-  for (std::uint32_t i = 0; i < slice.count; ++i) {
-    if (!read(context, entries.emplace_back())) return false;
-  }
-  return true;
+  present = !context.in.TakeNil();
+  return !present || AppendArray(context, entries, context.limits.blocks_max, slice.count, read);
 }
 
 // {mm_hash, offsets}

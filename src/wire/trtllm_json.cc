@@ -10,6 +10,7 @@
 #include <simdjson.h>
 
 #include "base/text.h"
+#include "wire/batch_mark.h"
 
 namespace kvr::wire {
 namespace {
@@ -115,31 +116,6 @@ class WindowTable {
   std::uint64_t events_ = 0;
 };
 
-// Sizes of what an item adds to, to take back what a bad one left: its siblings are to have the
-// room that the limits give.
-struct Mark {
-  explicit Mark(const EventBatch& batch)
-      : events(batch.events.size()),
-        hashes(batch.hashes.size()),
-        tokens(batch.tokens.size()),
-        extra_blocks(batch.extra_blocks.size()),
-        extra_keys(batch.extra_keys.size()),
-        mm_blocks(batch.mm_blocks.size()),
-        mm_hashes(batch.mm_hashes.size()) {}
-
-  void Rewind(EventBatch& batch) const {
-    batch.events.resize(events);
-    batch.hashes.resize(hashes);
-    batch.tokens.resize(tokens);
-    batch.extra_blocks.resize(extra_blocks);
-    batch.extra_keys.resize(extra_keys);
-    batch.mm_blocks.resize(mm_blocks);
-    batch.mm_hashes.resize(mm_hashes);
-  }
-
-  std::size_t events, hashes, tokens, extra_blocks, extra_keys, mm_blocks, mm_hashes;
-};
-
 }  // namespace
 
 class TrtllmJsonDecoder::Impl {
@@ -180,7 +156,7 @@ class TrtllmJsonDecoder::Impl {
   }
 
   void One(const dom::element& item, std::uint32_t index, EventBatch& batch) {
-    const Mark mark(batch);
+    const BatchMark mark(batch);
     if (const Outcome error = Item(item, index, batch)) {
       mark.Rewind(batch);
       batch.bad.push_back(BadEvent{index, {*error, 0}});
