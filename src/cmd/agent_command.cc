@@ -165,14 +165,9 @@ std::optional<int> ReadConfig(const std::vector<std::string>& words, AgentConfig
   if (const auto loaded = table.Load(file, config::KvrEnvironment()); !loaded) {
     return UsageError(kName, loaded.error().message);
   }
-  auto listed = ReadWorkers(table.Subtree("workers"));
-  if (!listed) return UsageError(kName, listed.error().message);
-  config.workers = *std::move(listed);
-  for (const std::string& text : workers) {
-    auto worker = ReadWorkerFlag(text);
-    if (!worker) return UsageError(kName, worker.error().message);
-    config.workers.push_back(*std::move(worker));
-  }
+  auto all = ReadAllWorkers(table.Subtree("workers"), workers);
+  if (!all) return UsageError(kName, all.error().message);
+  config.workers = *std::move(all);
   if (const auto finished = config.Finish(); !finished) {
     return UsageError(kName, finished.error().message);
   }
@@ -186,11 +181,10 @@ int Run(const std::vector<std::string>& words) {
   if (const auto code = ReadConfig(words, config, effective)) return *code;
   SetLogLevel(config.server.log_level);
   StopSignals signals;
-  constexpr std::uint64_t kOwn = 64;
   constexpr std::uint64_t kPerRank = 16;  // two sockets of each side, with what they open
   const std::uint64_t ranks = config.workers.size() * config.workers.front().spec.dp_ranks.size();
-  if (const auto warning =
-          RaiseDescriptorLimit(config.server.http.connections_max + kPerRank * ranks + kOwn)) {
+  if (const auto warning = RaiseDescriptorLimit(config.server.http.connections_max +
+                                                kPerRank * ranks + kOwnDescriptors)) {
     KVR_WARN("{}", *warning);
   }
   return Serve(config, effective, signals);

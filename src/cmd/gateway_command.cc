@@ -133,14 +133,9 @@ std::optional<int> ReadConfig(const std::vector<std::string>& words, GatewayConf
 
   auto loaded = table.Load(file, config::KvrEnvironment());
   if (!loaded) return UsageError(kName, loaded.error().message);
-  auto listed = ReadWorkers(table.Subtree("workers"));
-  if (!listed) return UsageError(kName, listed.error().message);
-  config.workers = *std::move(listed);
-  for (const std::string& text : workers) {
-    auto worker = ReadWorkerFlag(text);
-    if (!worker) return UsageError(kName, worker.error().message);
-    config.workers.push_back(*std::move(worker));
-  }
+  auto all = ReadAllWorkers(table.Subtree("workers"), workers);
+  if (!all) return UsageError(kName, all.error().message);
+  config.workers = *std::move(all);
   if (const auto finished = config.Finish(); !finished) {
     return UsageError(kName, finished.error().message);
   }

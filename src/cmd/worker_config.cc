@@ -283,4 +283,14 @@ Result<WorkerConfig> ReadWorkerFlag(std::string_view text) {
   return ReadWorker(node);
 }
 
+Result<std::vector<WorkerConfig>> ReadAllWorkers(const config::Node* list,
+                                                 const std::vector<std::string>& flags) {
+  KVR_TRY(auto workers, ReadWorkers(list));
+  for (const std::string& text : flags) {
+    KVR_TRY(auto worker, ReadWorkerFlag(text));
+    workers.push_back(std::move(worker));
+  }
+  return workers;
+}
+
 }  // namespace kvr::cmd

@@ -39,4 +39,8 @@ std::string WorkersJson(const std::vector<WorkerConfig>& workers);
 // Several values of one key are joined by '+'.
 Result<WorkerConfig> ReadWorkerFlag(std::string_view text);
 
+// Those of a list, then those of --worker.
+Result<std::vector<WorkerConfig>> ReadAllWorkers(const config::Node* list,
+                                                 const std::vector<std::string>& flags);
+
 }  // namespace kvr::cmd
