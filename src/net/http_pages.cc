@@ -48,7 +48,9 @@ Task<void> RunAside(IoRuntime& io, IoRuntime& aside, std::function<void()> work)
   while (!job->finished) {
     co_await job->done.Wait();
   }
-  if (job->error) std::rethrow_exception(job->error);
+  // Out of the job, which the other thread may let go last: what is thrown is this one's alone.
+  const std::exception_ptr error = std::exchange(job->error, nullptr);
+  if (error) std::rethrow_exception(error);
 }
 
 Task<void> AnswerPage(HttpServer& server, const HttpServer::Page& make, HttpExchange& exchange) {
