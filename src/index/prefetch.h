@@ -17,6 +17,7 @@ inline void Prefetch(const void* address) {
 template <typename T>
 void PrefetchAt(const T* array, std::size_t index) {
   const auto address = reinterpret_cast<std::uintptr_t>(array) + index * sizeof(T);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a hint, which nobody reads through
   Prefetch(reinterpret_cast<const void*>(address));
 }
 
