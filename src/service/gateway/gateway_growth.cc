@@ -24,6 +24,8 @@ namespace kvr::service::testing {
 namespace {
 
 constexpr std::size_t kConnections = 4;
+// The engines publish no events, so the router remembers what it sent them: as much as they hold.
+constexpr std::uint64_t kEngineBlocks = 512;
 
 std::size_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");
@@ -62,8 +64,8 @@ Growth MeasureGrowth(std::size_t requests) {
   GatewaySetup setup;
   setup.router.policy = sched::PolicyKind::kRoundRobin;
   GatewayUnderTest gateway(setup);
-  gateway.AddWorker(1, streaming.url());
-  gateway.AddWorker(2, plain.url());
+  gateway.AddWorker(1, streaming.url(), 1, kEngineBlocks);
+  gateway.AddWorker(2, plain.url(), 1, kEngineBlocks);
   std::array<std::unique_ptr<net::testing::RawClient>, kConnections> clients;
   for (auto& client : clients)
     client = std::make_unique<net::testing::RawClient>(gateway.port());

@@ -241,12 +241,14 @@ GatewayUnderTest::~GatewayUnderTest() {
   runtime_.Stop();
 }
 
-void GatewayUnderTest::AddWorker(std::uint64_t id, const std::string& url, std::uint32_t dp_size) {
+void GatewayUnderTest::AddWorker(std::uint64_t id, const std::string& url, std::uint32_t dp_size,
+                                 std::optional<std::uint64_t> kv_blocks) {
   fleet::WorkerSpec spec;
   spec.id = WorkerId{id};
   spec.partition = partition();
   spec.url = url;
   spec.block_size = block_size_;
+  spec.total_kv_blocks = kv_blocks;
   for (std::uint32_t rank = 0; rank < dp_size; ++rank)
     spec.dp_ranks.push_back(rank);
   KVR_CHECK(indexes_.GetOrCreate(spec.partition, spec.block_size).has_value());

@@ -115,7 +115,8 @@ class GatewayUnderTest {
   ~GatewayUnderTest();
 
   // A worker of model "m". Its ranks have no event source.
-  void AddWorker(std::uint64_t id, const std::string& url, std::uint32_t dp_size = 1);
+  void AddWorker(std::uint64_t id, const std::string& url, std::uint32_t dp_size = 1,
+                 std::optional<std::uint64_t> kv_blocks = std::nullopt);
   // The rank holds these whole blocks, exactly.
   void Hold(Rank rank, std::vector<TokenId> tokens);
 
