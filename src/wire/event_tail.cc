@@ -41,6 +41,7 @@ bool ReadTailByType(FieldContext& context, std::span<const TailSlot> slots, Engi
   for (std::size_t i = 0; i < slots.size(); ++i) {
     in.Seek(slots[i].offset);
     if (slots[i].u32 && IsTokenOffset(slots, i)) {
+      if (event.type != EventType::kStored) continue;  // removals have no such number
       if (!ReadU32OrNil(in, event.token_offset)) return false;
     } else if (slots[i].u32) {
       std::optional<std::uint32_t>& number = event.group ? event.window : event.group;

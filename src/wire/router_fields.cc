@@ -227,17 +227,20 @@ bool ReadTier(RouterContext& context, Tier& tier) {
 bool ReadDomain(RouterContext& context, RouterEvent& event) {
   MsgpackItem item;
   if (!PeekItem(context.in, item)) return false;
+  event.domain_name = {};  // the last of two fields of this name counts
   if (item.kind != Kind::kString) {
     event.domain = ResidencyDomain::kInvalid;
     return context.in.Skip(context.limits.depth_max);
   }
-  if (!context.in.ReadText(event.domain_name)) return false;
-  if (event.domain_name == "worker") {
+  std::string_view name;
+  if (!context.in.ReadText(name)) return false;
+  if (name == "worker") {
     event.domain = ResidencyDomain::kWorker;
-  } else if (event.domain_name == "cache_owner") {
+  } else if (name == "cache_owner") {
     event.domain = ResidencyDomain::kCacheOwner;
   } else {
     event.domain = ResidencyDomain::kUnknown;
+    event.domain_name = name;
   }
   return true;
 }

@@ -240,6 +240,12 @@ TEST(Producers, Atom) {
   EXPECT_EQ(Feed(stream, R"([1.5,[["BlockTransferred",[11],"REMOTE"],
                              ["BlockStored",[12],null,[1,2,3,4],4,null,"REMOTE"]],0])"),
             "stored external 12=A; drop 0 unknown_event");
+  // A removal has no such number; it names no group either.
+  Stream removal;
+  EXPECT_EQ(removal.Feed(R"([1.5,[["BlockRemoved",[11],"CPU",null,null,null,4]],0])"),
+            "removed host_pinned 11");
+  EXPECT_FALSE(removal.translator().decoded().events.at(0).token_offset);
+  EXPECT_FALSE(removal.translator().decoded().events.at(0).group);
 }
 
 // Dynamo's relay writes no medium, and several ranks go through one socket.

@@ -92,6 +92,10 @@ TEST(RouterRows, R3ToR8ResidencyDomains) {
     const RouterBatch batch = Decoded(Store(R"("residency_domain":)" + value));
     EXPECT_EQ(batch.events.at(0).domain, ResidencyDomain::kInvalid) << value;
   }
+  const RouterBatch twice =
+      Decoded(Store(R"("residency_domain":"future","residency_domain":true)"));
+  EXPECT_EQ(twice.events.at(0).domain, ResidencyDomain::kInvalid);
+  EXPECT_EQ(twice.events.at(0).domain_name, "");
   EXPECT_EQ(Feed(Store(R"("residency_domain":"cache_owner")")), "drop 0 unsupported_ownership");
   EXPECT_EQ(Feed(Clear(R"("residency_domain":"cache_owner")")), "drop 0 unsupported_ownership");
   EXPECT_EQ(Feed(Store(R"("residency_domain":"cache_owner","storage_tier":"host_pinned")")),
