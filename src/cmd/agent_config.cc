@@ -40,6 +40,10 @@ void BindSockets(AgentConfig& config, config::OptionTable& table) {
             std::size_t{1}, kKeptMax)
       .Unit("messages");
   table
+      .Bind("publish", "queue_bytes_max", &socket.queue_bytes_max, "... and how many bytes of them",
+            std::size_t{1})
+      .Unit("bytes");
+  table
       .Bind("publish", "send_high_water", &socket.send_high_water,
             "Messages that wait for one router; beyond, that one misses some", 1)
       .Unit("messages");

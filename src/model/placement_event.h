@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "model/ids.h"
 #include "model/tier.h"
@@ -39,6 +40,9 @@ struct PlacementEvent {
 
   // Removed.
   std::span<const EngineHash> removed;
+
+  // Whose request it was, as the engine says; empty: it does not. Nothing is decided by it.
+  std::string_view session_id{};
 };
 
 }  // namespace kvr

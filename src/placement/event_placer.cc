@@ -129,6 +129,7 @@ PlacementEvent& EventPlacer::Emit(const EngineEvent& event, PlacementKind kind, 
   placed.kind = kind;
   placed.tier = tier;
   placed.rank = Rank{options_.rank.worker, memory.dp_rank};
+  if (kind == PlacementKind::kStored) placed.session_id = event.session_id;
   out.event_index.push_back(event.index);
   return placed;
 }

@@ -39,7 +39,7 @@ struct SideEvent {
 
 // What one frame of an engine means for an index. Reused from frame to frame: once warm, filling it
 // allocates nothing. The events' spans point into the batch and are valid until it is filled again
-// or destroyed. Not thread-safe; movable.
+// or destroyed; session ids point into the frame. Not thread-safe; movable.
 struct PlacementBatch {
   double ts = 0;                         // as the engine sent it
   std::optional<std::uint32_t> dp_rank;  // as the engine sent it

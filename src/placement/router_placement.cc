@@ -75,6 +75,7 @@ void RouterPlacement::Add(const RouterEvent& event, Rank rank, PlacementBatch& o
   out.event_index.push_back(event.index);
   placed.rank = Rank{rank.worker, event.dp_rank};
   placed.tier = event.tier;
+  placed.session_id = event.session_id;
   std::size_t end = 0;
   if (event.type == EventType::kStored) {
     placed.kind = PlacementKind::kStored;

@@ -61,7 +61,7 @@ void Coalescer::Flush(Nanos now) {
   has_pending_ = false;
   pending_.event.blocks = blocks_;
   pending_.event.removed = removed_;
-  pending_.session_id = session_;
+  pending_.event.session_id = session_;
   Emit(pending_, now);
 }
 
@@ -75,7 +75,7 @@ bool Coalescer::Continues(const Mutation& next) const {
   const PlacementEvent& b = next.event;
   const bool same = a.kind == b.kind && a.rank == b.rank && a.tier == b.tier &&
                     pending_.domain == next.domain && a.eligible == b.eligible &&
-                    a.hash_only == b.hash_only && next.session_id == session_;
+                    a.hash_only == b.hash_only && b.session_id == session_;
   if (!same || b.kind == PlacementKind::kRemoved) return same;
   return b.parent && *b.parent == blocks_.back().engine;
 }
@@ -83,7 +83,7 @@ bool Coalescer::Continues(const Mutation& next) const {
 void Coalescer::Keep(const Mutation& mutation) {
   has_pending_ = true;
   pending_ = mutation;
-  session_ = mutation.session_id;
+  session_ = mutation.event.session_id;
   blocks_.clear();
   removed_.clear();
   Append(mutation);

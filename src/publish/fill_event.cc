@@ -26,7 +26,7 @@ void FillEvent(const Mutation& mutation, Rank rank, std::uint64_t id, wire::Rout
   event.dp_rank = rank.dp_rank;
   event.event_id = id;
   event.domain = mutation.domain;
-  event.session_id = mutation.session_id;
+  event.session_id = placed.session_id;
   if (placed.kind == PlacementKind::kCleared) return;
   event.tier = placed.tier;
   if (placed.kind == PlacementKind::kRemoved) {

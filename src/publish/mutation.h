@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 #include "model/placement_event.h"
 #include "wire/router_event.h"
@@ -14,7 +13,6 @@ struct Mutation {
   PlacementEvent event;
   std::optional<std::uint32_t> start_position = {};  // stored: of the first block, when known
   wire::ResidencyDomain domain = wire::ResidencyDomain::kWorker;
-  std::string_view session_id{};  // empty: none; borrowed like the event's spans
 };
 
 // The next stage. What a mutation borrows is valid for the call.

@@ -28,7 +28,7 @@ std::string TextOfEvent(const wire::RouterBatch& batch, const wire::RouterEvent&
   std::vector<PlacedBlock> blocks;
   Mutation mutation;
   mutation.event.tier = event.tier;
-  mutation.session_id = event.session_id;
+  mutation.event.session_id = event.session_id;
   mutation.event.eligible = event.eligible;
   mutation.start_position = event.start_position;
   if (event.type == wire::EventType::kStored) {

@@ -79,7 +79,7 @@ inline Mutation Of(Rank rank, Mutation mutation) {
   return mutation;
 }
 inline Mutation In(std::string_view session, Mutation mutation) {
-  mutation.session_id = session;
+  mutation.event.session_id = session;
   return mutation;
 }
 inline Mutation At(std::uint32_t position, Mutation mutation) {
@@ -109,7 +109,7 @@ inline std::string TextOf(const Mutation& mutation) {
   if (event.tier != Tier::kDevice) text += fmt::format("/{}", TierName(event.tier));
   if (mutation.start_position) text += fmt::format("@{}", *mutation.start_position);
   if (event.eligible) text += " sce";
-  if (!mutation.session_id.empty()) text += fmt::format(" '{}'", mutation.session_id);
+  if (!mutation.event.session_id.empty()) text += fmt::format(" '{}'", mutation.event.session_id);
   if (event.rank.dp_rank != 0) text += fmt::format(" rank {}", event.rank.dp_rank);
   return text;
 }

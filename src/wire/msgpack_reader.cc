@@ -30,7 +30,8 @@ bool MsgpackReader::ReadInteger(MsgpackItem& item) {
   if (!ReadBig<std::make_unsigned_t<Wire>>(item.number)) return false;
   item.kind = Kind::kUint;
   if constexpr (std::is_signed_v<Wire>) {
-    const std::int64_t value = static_cast<Wire>(item.number);
+    constexpr int kAbove = 64 - 8 * static_cast<int>(sizeof(Wire));  // the sign is spread over them
+    const std::int64_t value = static_cast<std::int64_t>(item.number << kAbove) >> kAbove;
     if (value < 0) item.kind = Kind::kInt;
     item.number = static_cast<std::uint64_t>(value);
   }

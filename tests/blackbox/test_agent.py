@@ -254,6 +254,15 @@ class Published(unittest.TestCase):
         self.engine.send(CLEARED)
         self.assertEqual(self.next()[0]["event"]["data"], "cleared")
 
+    def test_stores_of_two_sessions_stay_apart_and_keep_their_names(self):
+        self.start()
+        self.engine.send(stored([11], None, A, session_id="s"),
+                         stored([12], 11, B, session_id="s"), stored([13], 12, C),
+                         removed([13], session_id="t"))
+        self.assertEqual([(event.get("session_id"), *event["event"]["data"])
+                          for event in self.next()],
+                         [("s", "stored"), (None, "stored"), (None, "removed")])
+
     def test_only_what_the_tokens_say_in_full_is_eligible_for_a_shared_cache(self):
         """Row X17: `sce` is false, and then left out, for content that the event does not tell in full."""
         self.start()

@@ -105,7 +105,7 @@ Result<publish::RankPublisher::SnapshotAnswer> PublishedRank::TakeSnapshot() {
 PublishedRank::Stats PublishedRank::stats() const {
   const Lock lock(mutex_);
   return {publisher_.stats(), publisher_.coalescer_stats(), publisher_.book_stats(),
-          refused_events_};
+          refused_events_, socket_->stats()};
 }
 
 // Never waits, so that it may be called with the lock held.

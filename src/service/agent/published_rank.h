@@ -30,6 +30,7 @@ class PublishedRank final : private publish::Outlet {
     publish::Coalescer::Stats coalescer;
     publish::BlockBook::Stats book;
     std::uint64_t refused_events = 0;
+    net::EventPublisher::Stats socket;
   };
 
   // Binds. kIo and kInvalidArgument as EventPublisher::Create. `clock` must outlive the object.
