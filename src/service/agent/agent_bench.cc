@@ -21,6 +21,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/rng.h"
 #include "fleet/rank_health.h"
 #include "index/index_set.h"
@@ -127,16 +128,17 @@ class Agent {
         follower_(std::make_unique<PublishingIndex>(std::vector<PublishedRank*>{rank_.get()},
                                                     kRank.worker, 0, sides_),
                   engine.endpoint(), engine.replay_endpoint()) {
-    if (coalesce > Millis{0}) {
-      ticker_ = std::jthread([this, pause = coalesce / 4](const std::stop_token& stop) {
-        while (!stop.stop_requested()) {
-          std::this_thread::sleep_for(pause);
-          rank_->OnTick();
-        }
-      });
-    }
+    if (coalesce > Millis{0}) ticker_ = std::thread(&Agent::Tick, this, coalesce / 4);
   }
-  ~Agent() { follower_.Stop(); }
+  ~Agent() {
+    follower_.Stop();
+    {
+      const Lock lock(mutex_);
+      ending_ = true;
+    }
+    ended_.NotifyAll();
+    if (ticker_.joinable()) ticker_.join();
+  }
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
@@ -153,11 +155,22 @@ class Agent {
     return std::move(*rank);
   }
 
+  void Tick(Nanos pause) {
+    const Lock lock(mutex_);
+    while (!ending_) {
+      ended_.WaitUntil(mutex_, std::chrono::steady_clock::now() + pause);
+      rank_->OnTick();
+    }
+  }
+
   SystemClock clock_;
   index::HybridRanks sides_{index::SideGroups::Options{}};
   std::unique_ptr<PublishedRank> rank_;
   Follower follower_;
-  std::jthread ticker_;
+  Mutex mutex_;
+  CondVar ended_;
+  bool ending_ KVR_GUARDED_BY(mutex_) = false;
+  std::thread ticker_;
 };
 
 // An engine whose cache is full: each message stores as many blocks as it drops.
