@@ -65,6 +65,16 @@ TEST(BlockBook, ALoneSourcePassesAsItIs) {
   EXPECT_EQ(b.book.stats().unknown_removals, 1u);
 }
 
+TEST(BlockBook, K12ToK14TheOrderIsTheSourcesOwn) {
+  Bench b;
+  EXPECT_EQ(b.Feed(kEngine, b.script.Store({}, 1)), "+1");
+  EXPECT_EQ(b.Feed(kEngine, b.script.Remove({1})), "-1");
+  EXPECT_EQ(b.Feed(kEngine, b.script.Store({}, 1)), "+1") << "K12";
+  EXPECT_EQ(b.Feed(kEngine, b.script.Store(2, 3)), "+2<3") << "K13: before its parent";
+  EXPECT_EQ(b.Feed(kEngine, b.script.Store(1, 2)), "+1<2");
+  EXPECT_EQ(b.Feed(kEngine, b.script.Remove({1, 3, 2})), "-1,3,2") << "K14";
+}
+
 TEST(BlockBook, K1ToK3ABlockOfTwoSourcesIsToldOnce) {
   Bench b;
   EXPECT_EQ(b.Feed(kEngine, b.script.Store({}, 1, 2)), "+1,2");

@@ -95,6 +95,11 @@ TEST(Coalescer, RowsOfOneList) {
          return List{s.Store({}, 1), s.Remove({1}), s.Store(1, 2)};
        },
        "+1; -1; +1<2"},
+      {"K12",
+       [](Script& s) {
+         return List{s.Remove({1}), s.Store({}, 1)};
+       },
+       "-1; +1"},
       {"P10 tier",
        [](Script& s) {
          return List{s.Store({}, 1), On(Tier::kDisk, s.Store(1, 2))};

@@ -198,7 +198,7 @@ TEST(Cost, EffectiveOverlapAndCachedTokens) {
 }
 
 // A fraction of a block never books a whole one.
-TEST(Cost, CachedTokensAreFloored) {
+TEST(Cost, Report35CachedTokensAreFloored) {
   const CostOptions options{.host_cache_hit_weight = 0.6};
   EXPECT_EQ(CachedTokens(options, Shape(12, 4), Tiers(0, 1, 0, 0)), 2u);
   EXPECT_EQ(CachedTokens(options, Shape(12, 4), Tiers(0, 2, 0, 0)), 4u);

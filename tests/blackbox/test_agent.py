@@ -254,6 +254,28 @@ class Published(unittest.TestCase):
         self.engine.send(CLEARED)
         self.assertEqual(self.next()[0]["event"]["data"], "cleared")
 
+    def test_k15_k16_every_follower_gets_the_same(self):
+        self.start()
+        other = self.context.socket(zmq.SUB)
+        self.addCleanup(lambda: other.close(0))
+        other.setsockopt(zmq.SUBSCRIBE, b"")
+        other.connect(self.agent.endpoints()[0])
+        end = time.monotonic() + DEADLINE
+        while not other.poll(100):
+            self.engine.send(CLEARED)
+            self.assertLess(time.monotonic(), end)
+        first = other.recv_multipart()
+        mine = self.follower.recv_multipart()
+        while mine[2] != first[2]:
+            mine = self.follower.recv_multipart()
+        for i in range(20):
+            self.engine.send(stored([100 + i], None, A), removed([100 + i]))
+        for number in range(20):
+            self.assertEqual(mine, first)
+            self.assertTrue(other.poll(DEADLINE * 1000) and self.follower.poll(DEADLINE * 1000))
+            before, first, mine = first, other.recv_multipart(), self.follower.recv_multipart()
+            self.assertEqual(int.from_bytes(first[2], "big"), int.from_bytes(before[2], "big") + 1)
+
     def test_stores_of_two_sessions_stay_apart_and_keep_their_names(self):
         self.start()
         self.engine.send(stored([11], None, A, session_id="s"),
@@ -391,7 +413,7 @@ class Published(unittest.TestCase):
                          {"Snapshot": {"publisher_id": publisher, "last_event_id": last}})
         self.assertEqual(self.agent.client.get("/events?from=x").status, 400)
         for path in ("/events?dp_rank=1", "/snapshot?dp_rank=1", "/snapshot?worker_id=1"):
-            self.assertEqual(self.agent.client.get(path).status, 404, path)
+            self.assertEqual(self.agent.client.get(path).status, 404, f"L26 {path}")
 
     def test_what_an_engine_that_is_gone_held_is_taken_back(self):
         """No message of the engine says so, and none ends the list."""
