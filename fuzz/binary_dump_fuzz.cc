@@ -1,7 +1,8 @@
 // A binary dump, from a peer or a file. Byte 0 chooses the limits and whether the rest is the dump
-// itself, or chunks to make one of, so that checksums keep nothing out: a byte for the kind, two
-// for the length. Byte 1 says how the dump is cut; however it is, the same is found. What is taken
-// is whole, and an index that is built from it writes a dump that is read back without loss.
+// itself, or chunks to make one of, so that checksums keep nothing out: a byte for the kind, of
+// which the highest bit stands for that of the kind, two for the length. Byte 1 says how the dump
+// is cut; however it is, the same is found. What is taken is whole, and an index that is built from
+// it writes a dump that is read back without loss.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +16,8 @@
 #include "dump_recorder.h"
 #include "fleet/catalog.h"
 #include "index/index_set.h"
-#include "service/indexer/binary_dump_reader.h"
-#include "service/indexer/binary_dump_writer.h"
+#include "service/recovery/binary_dump_reader.h"
+#include "service/recovery/binary_dump_writer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
@@ -30,6 +31,7 @@ using kvr::service::DumpChunk;
 using kvr::service::DumpChunkWriter;
 using kvr::service::DumpReader;
 using kvr::service::DumpRecorder;
+using kvr::service::kOptionalChunk;
 using kvr::service::RecoveredPartition;
 
 std::string FromChunks(std::string_view chunks) {
@@ -40,7 +42,8 @@ std::string FromChunks(std::string_view chunks) {
   while (chunks.size() >= kHeadBytes) {
     const auto at = [&](std::size_t i) { return static_cast<std::uint8_t>(chunks[i]); };
     const std::size_t length = at(1) + std::size_t{256} * at(2);
-    writer.Begin(static_cast<DumpChunk>(at(0)), dump);
+    const std::uint32_t kind = (at(0) & 0x80u) != 0 ? kOptionalChunk | (at(0) & 0x7Fu) : at(0);
+    writer.Begin(static_cast<DumpChunk>(kind), dump);
     chunks.remove_prefix(kHeadBytes);
     dump += chunks.substr(0, length);
     chunks.remove_prefix(std::min(length, chunks.size()));
@@ -89,7 +92,7 @@ void CheckRoundTrip(std::vector<RecoveredPartition> partitions) {
   IndexSet indexes(kvr::index::IndexOptions{});
   Rebuild(std::move(partitions), indexes);
   const auto dump = [&snapshot](const IndexSet& from) {
-    BinaryDumpWriter writer(from.List(), snapshot);
+    BinaryDumpWriter writer(from.List(), snapshot, kvr::Nanos{0});
     std::string all;
     for (std::string piece; writer.Next(1'000, piece);)
       all += piece;

@@ -11,9 +11,9 @@
 
 #include "base/check.h"
 #include "index/index_set.h"
-#include "service/indexer/dump_reader.h"
-#include "service/indexer/quarantine.h"
-#include "service/indexer/recovered_rank.h"
+#include "service/recovery/dump_reader.h"
+#include "service/recovery/quarantine.h"
+#include "service/recovery/recovered_rank.h"
 
 namespace kvr::service {
 
@@ -25,6 +25,7 @@ inline void CheckRank(const RecoveredRank& rank) {
   }
   KVR_CHECK(at == rank.held.blocks.size());
   KVR_CHECK(at > 0 || rank.watermark || !rank.sides.empty());
+  KVR_CHECK(rank.watermark || !rank.digest);
 }
 
 inline std::string TextOf(const RecoveredPartition& partition) {
@@ -33,6 +34,7 @@ inline std::string TextOf(const RecoveredPartition& partition) {
   for (const auto& [rank, recovered] : partition.ranks) {
     text += fmt::format(" {}.{}@{}", Raw(rank.worker), rank.dp_rank,
                         recovered.watermark ? fmt::to_string(*recovered.watermark) : "-");
+    if (recovered.digest) text += fmt::format("={:x}", *recovered.digest);
     for (const index::RankCopy::Run& run : recovered.held.runs) {
       text +=
           fmt::format(" {:x}:{}", run.tiers, run.parent ? fmt::to_string(Raw(*run.parent)) : "-");

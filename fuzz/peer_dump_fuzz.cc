@@ -13,8 +13,8 @@
 #include "dump_recorder.h"
 #include "fleet/catalog.h"
 #include "index/index_set.h"
-#include "service/indexer/dump_reader.h"
-#include "service/indexer/dump_writer.h"
+#include "service/recovery/dump_reader.h"
+#include "service/recovery/dump_writer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

@@ -15,6 +15,7 @@
 #include "cmd/descriptor_limit.h"
 #include "cmd/gateway_config.h"
 #include "cmd/parse_words.h"
+#include "cmd/recovery_config.h"
 #include "cmd/server_main.h"
 #include "cmd/worker_config.h"
 #include "config/option_table.h"
@@ -31,6 +32,7 @@
 #include "service/common_pages.h"
 #include "service/gateway/enroll.h"
 #include "service/gateway/gateway.h"
+#include "service/recovery/stream_start.h"
 
 namespace kvr::cmd {
 namespace {
@@ -46,6 +48,12 @@ net::Task<void> SweepUntilCancelled(routing::Router& router) {
   }
 }
 
+// Its requests are routed as those of an engine without events.
+void FailedToFollow(Rank rank, const Error& why) {
+  KVR_ERROR("the events of worker {} rank {} are not followed: {}", Raw(rank.worker), rank.dp_rank,
+            why.message);
+}
+
 // All parts of a running gateway. Built from the bottom up, taken down in reverse.
 class Node {
  public:
@@ -56,10 +64,13 @@ class Node {
         transport_(ingest::MakePollTransport(*direct_, runtime_, config.server.poll)),
         indexes_(config.server.index, config.server.index_shards),
         ingest_(*transport_, clock_, registry_, config.server.ingest),
+        streams_(catalog_, indexes_, ingest_, clock_, config.recovery.quarantine),
+        recovery_({streams_, indexes_, catalog_, registry_, clock_, FailedToFollow},
+                  config.recovery),
         router_(catalog_, indexes_, clock_, registry_, config.router),
         client_(runtime_, config.client),
-        gateway_({router_, catalog_, indexes_, client_, clock_, registry_}, config.gateway,
-                 config.tokens, RandomSeed()),
+        gateway_({router_, catalog_, indexes_, client_, clock_, registry_, recovery_.warm()},
+                 config.gateway, config.tokens, RandomSeed()),
         server_(runtime_, registry_, config.server.http) {}
   ~Node() { Stop(); }
   Node(const Node&) = delete;
@@ -67,13 +78,14 @@ class Node {
 
   Result<void> Start() {
     for (const WorkerConfig& worker : config_.workers) {
-      KVR_TRY_VOID(service::Enroll(worker.spec, worker.share_stream, catalog_, indexes_, ingest_));
+      KVR_TRY_VOID(service::Enroll(worker.spec, worker.share_stream, catalog_, indexes_, streams_));
     }
     service::AddBuildInfo(registry_, kVersion);
     gateway_.AddRoutes(server_);
     runtime_.Spawn([this] { return SweepUntilCancelled(router_); });
     KVR_TRY_VOID(server_.Start());
     gateway_.WatchFleet(runtime_);
+    recovery_.Start();
     return {};
   }
 
@@ -82,7 +94,9 @@ class Node {
   // Idempotent.
   void Stop() {
     server_.Stop(config_.server.drain);
+    recovery_.StopReading();
     ingest_.Stop();
+    recovery_.StopWriting();
     runtime_.Stop();
   }
 
@@ -96,6 +110,8 @@ class Node {
   fleet::Catalog catalog_;
   index::IndexSet indexes_;
   ingest::Ingest ingest_;
+  service::StreamStart streams_;
+  Recovery recovery_;
   routing::Router router_;
   net::HttpClient client_;
   service::Gateway gateway_;

@@ -49,6 +49,9 @@ void BindGateway(GatewayConfig& config, config::OptionTable& table) {
       .Bind("gateway", "answer_bytes_read_max", &gateway.answer_bytes_read_max,
             "Answers up to this length are searched for usage")
       .Unit("bytes");
+  table.Bind("gateway", "serve_dump", &gateway.serve_dump,
+             "Answer GET /dump, for which `recovery.peers` of other routers ask; it is on the port "
+             "of the clients, and long");
   service::EngineWatch::Options& watch = gateway.engine_watch;
   table.Bind("engine", "probe_first_ms", &watch.probe_first,
              "An engine that cannot be reached is asked for its health after so long", Millis{1});
@@ -142,6 +145,7 @@ void GatewayConfig::Bind(config::OptionTable& table) {
   BindGateway(*this, table);
   BindTokens(*this, table);
   BindRouting(*this, table);
+  recovery.Bind(table);
   table.AddSubtree("workers", "list of maps",
                    "The engines, in the file only; --worker is the flag");
 }
@@ -159,6 +163,8 @@ Result<void> GatewayConfig::Finish() {
     }
   }
   router.load.expiry = std::max(router.load.expiry, LongestSilence(client));
+  KVR_TRY_VOID(recovery.Finish());
+  gateway.instance_name = recovery.start.peers.self;
   KVR_TRY_VOID(router.Validate());
   KVR_TRY_VOID(gateway.Validate());
   return server.Validate();

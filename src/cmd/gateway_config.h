@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cmd/recovery_config.h"
 #include "cmd/server_config.h"
 #include "cmd/worker_config.h"
 #include "net/http_client.h"
@@ -25,6 +26,7 @@ struct GatewayConfig {
   routing::RouterOptions router;
   service::GatewayOptions gateway;
   tokens::TokenProvider::Options tokens;
+  RecoveryConfig recovery;
   std::vector<WorkerConfig> workers;
 
   // One option a field, but the workers, which are the subtree `workers`.

@@ -16,6 +16,7 @@
 #include "cmd/descriptor_limit.h"
 #include "cmd/indexer_config.h"
 #include "cmd/parse_words.h"
+#include "cmd/recovery_config.h"
 #include "cmd/server_main.h"
 #include "config/option_table.h"
 #include "fleet/catalog.h"
@@ -30,9 +31,9 @@
 #include "service/indexer/access_log.h"
 #include "service/indexer/indexer_service.h"
 #include "service/indexer/peer_list.h"
-#include "service/indexer/peer_recovery.h"
 #include "service/indexer/source_registry.h"
 #include "service/rank_watch.h"
+#include "service/recovery/stream_start.h"
 
 namespace kvr::cmd {
 namespace {
@@ -55,23 +56,22 @@ int Serve(const IndexerConfig& config, const std::string& effective, StopSignals
   fleet::Catalog catalog;
   index::IndexSet indexes(config.server.index, config.server.index_shards);
   ingest::Ingest ingest(*transport, clock, registry, config.server.ingest);
-  service::SourceRegistry sources(catalog, indexes, ingest, clock, config.registry);
+  service::StreamStart streams(catalog, indexes, ingest, clock, config.recovery.quarantine);
+  service::SourceRegistry sources(catalog, indexes, streams, clock, config.registry);
   service::PeerList peers;
-  for (const std::string& url : config.recovery.peers) {
+  for (const std::string& url : config.recovery.start.peers.urls) {
     if (const auto added = peers.Add(url); !added) return UsageError(kName, added.error().message);
   }
-  std::unique_ptr<service::PeerRecovery> recovery;
-  if (!config.recovery.peers.empty()) {
-    recovery = std::make_unique<service::PeerRecovery>(
-        sources, registry, clock, config.service.instance_name, config.recovery);
-  }
+  Recovery recovery({streams, indexes, catalog, registry, clock,
+                     [&sources](Rank rank, const Error& why) { sources.Withdraw(rank, why); }},
+                    config.recovery);
   std::unique_ptr<service::AccessLog> access_log;
   if (!config.access_log.path.empty()) {
     auto opened = service::AccessLog::Open(config.access_log, clock, registry);
     if (!opened) return UsageError(kName, opened.error().message);
     access_log = *std::move(opened);
   }
-  service::IndexerService service({sources, peers, recovery.get(), access_log.get()}, registry,
+  service::IndexerService service({sources, peers, recovery.warm(), access_log.get()}, registry,
                                   clock, config.service);
   service::AddBuildInfo(registry, kVersion);
   service::RankWatch watch({}, catalog, clock);
@@ -88,15 +88,16 @@ int Serve(const IndexerConfig& config, const std::string& effective, StopSignals
   KVR_INFO("configuration {}", effective);
   AnnounceListener("indexer", server.address_port());
   runtime.Spawn([&watch] { return watch.Run(); });
-  if (recovery) recovery->Start();
+  recovery.Start();
   signals.Wait([&access_log] {
     if (const auto reopened = access_log->Reopen(); !reopened) {
       KVR_ERROR("{}", reopened.error().message);
     }
   });
   server.Stop(config.server.drain);
-  recovery.reset();
+  recovery.StopReading();
   ingest.Stop();
+  recovery.StopWriting();
   runtime.Stop();
   return 0;
 }

@@ -74,43 +74,6 @@ void BindService(IndexerConfig& config, config::OptionTable& table) {
       .Was("index.partition_grace");
 }
 
-void BindPeers(IndexerConfig& config, config::OptionTable& table) {
-  service::PeerRecovery::Options& recovery = config.recovery;
-  table
-      .Bind("recovery", "peers", &recovery.peers,
-            "Base URLs of other indexers, separated by commas, to fetch what they know at start")
-      .Flag("--peers")
-      .Was("peers");
-  table
-      .Bind("recovery", "grace_ms", &config.registry.quarantine.grace,
-            "How long blocks that peers knew wait for their worker's registration")
-      .Flag("--recovery-grace-ms,--peer-grace");
-  table.Bind("recovery", "ready_wait_ms", &recovery.ready_wait,
-             "How long GET /ready says no while no peer answers");
-  table.Bind("recovery", "hold_ms", &recovery.hold_max,
-             "How long event streams wait for the peers' dump");
-  table.Bind("recovery", "connect_timeout_ms", &recovery.connect_timeout, "To reach a peer",
-             Millis{1});
-  table.Bind("recovery", "idle_timeout_ms", &recovery.idle_timeout, "Longest silence of a peer",
-             Millis{1});
-  table.Bind("recovery", "retry_first_ms", &recovery.retry_first,
-             "Pause after a round in which no peer answered; doubles", Millis{1});
-  table.Bind("recovery", "retry_max_ms", &recovery.retry_max, "Longest such pause", Millis{1});
-  table
-      .Bind("recovery", "dump_bytes_max", &recovery.reader.dump_bytes_max,
-            "Longest dump; beyond, what is complete of it is used and the next peer asked",
-            std::uint64_t{1})
-      .Unit("bytes");
-  table
-      .Bind("recovery", "partition_blocks_max", &recovery.reader.partition_blocks_max,
-            "Blocks of one partition in a dump; beyond, the partition is not used")
-      .Unit("blocks");
-  table
-      .Bind("recovery", "waiting_blocks_max", &config.registry.quarantine.blocks_max,
-            "Blocks that wait for their worker's registration; beyond, a partition is not used")
-      .Unit("blocks");
-}
-
 void BindAccessLog(IndexerConfig& config, config::OptionTable& table) {
   table
       .Bind("access_log", "path", &config.access_log.path,
@@ -157,25 +120,19 @@ void IndexerConfig::Bind(config::OptionTable& table) {
   BindInitialSources(*this, table);
   server.Bind(table);
   BindService(*this, table);
-  BindPeers(*this, table);
+  recovery.Bind(table);
   BindAccessLog(*this, table);
 }
 
 Result<void> IndexerConfig::Finish() {
-  std::vector<std::string> urls;
-  for (const std::string& given : recovery.peers) {
-    for (const std::string_view url : Split(given, ','))
-      urls.emplace_back(url);
-  }
-  recovery.peers = std::move(urls);
   if (!service::IsHeaderName(service.trace_id_header)) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("access_log.trace_id_header `{}` is no name of a header",
                             service.trace_id_header));
   }
-  service.instance_name = service::MakeInstanceName();
+  KVR_TRY_VOID(recovery.Finish());
+  service.instance_name = recovery.start.peers.self;
   service.reference_metrics = server.ingest.reference_metrics;
-  KVR_TRY_VOID(recovery.Validate());
   return server.Validate();
 }
 

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cmd/recovery_config.h"
 #include "cmd/server_config.h"
 #include "model/ids.h"
 #include "service/indexer/access_log.h"
 #include "service/indexer/indexer_service.h"
-#include "service/indexer/peer_recovery.h"
 #include "service/indexer/source_registry.h"
 
 namespace kvr::config {
@@ -22,7 +22,7 @@ namespace kvr::cmd {
 struct IndexerConfig {
   ServerConfig server{"indexer", 8090};
   service::SourceRegistry::Options registry;
-  service::PeerRecovery::Options recovery;
+  RecoveryConfig recovery;
   service::AccessLog::Options access_log;  // none when its path is empty
   service::IndexerService::Options service;
 
@@ -33,8 +33,7 @@ struct IndexerConfig {
 
   void Bind(config::OptionTable& table);
 
-  // After loading: checks everything, splits lists that were given in one word, and gives the
-  // process its name. kInvalidArgument.
+  // After loading: completes and checks everything. kInvalidArgument.
   Result<void> Finish();
 
   // `workers` as registrations. kInvalidArgument.

@@ -80,16 +80,37 @@ TEST(IndexerConfig, InitialSourcesTakeModelGroupAndBlockSize) {
 
 TEST(IndexerConfig, PeersAreSplitAndChecked) {
   IndexerConfig config;
-  config.recovery.peers = {"http://a:1,http://b:2", "http://c:3/x"};
+  config.recovery.start.peers.urls = {"http://a:1,http://b:2", "http://c:3/x"};
   ASSERT_TRUE(config.Finish());
-  EXPECT_EQ(config.recovery.peers,
+  EXPECT_EQ(config.recovery.start.peers.urls,
             (std::vector<std::string>{"http://a:1", "http://b:2", "http://c:3/x"}));
   EXPECT_EQ(config.service.instance_name.size(), 32u);
   for (const char* bad : {"abc", "", "http://a:1,", "https://a:1"}) {
     IndexerConfig wrong;
-    wrong.recovery.peers = {bad};
+    wrong.recovery.start.peers.urls = {bad};
     EXPECT_FALSE(wrong.Finish()) << bad;
   }
+}
+
+TEST(IndexerConfig, TheSnapshotIsReadAndWritten) {
+  IndexerConfig config;
+  config::OptionTable table;
+  config.Bind(table);
+  ASSERT_TRUE(
+      table.LoadYaml("snapshot: {path: /var/lib/s, interval_ms: 5, max_age_ms: 6}\n"
+                     "recovery: {grace_ms: 7, waiting_blocks_max: 8, partition_blocks_max: 9}",
+                     "test"));
+  ASSERT_TRUE(config.Finish());
+  const RecoveryConfig& recovery = config.recovery;
+  EXPECT_EQ(recovery.snapshot.path, "/var/lib/s");
+  EXPECT_EQ(recovery.snapshot.interval, Millis{5});
+  EXPECT_EQ(recovery.start.snapshot_path, "/var/lib/s");
+  EXPECT_EQ(recovery.start.snapshot_age_max, Millis{6});
+  EXPECT_EQ(recovery.start.settle_max, Millis{7});
+  // What this program writes it reads again.
+  EXPECT_EQ(recovery.start.snapshot_reader.partition_blocks_max, 8u);
+  EXPECT_EQ(recovery.start.peers.reader.partition_blocks_max, 9u);
+  EXPECT_FALSE(table.LoadYaml("snapshot: {interval_ms: 0}", "test"));
 }
 
 TEST(IndexerConfig, Row188TraceHeader) {

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "base/utf8.h"
+
 namespace kvr::fleet {
 namespace {
 
@@ -103,6 +105,8 @@ Result<void> Catalog::Validate(const WorkerSpec& spec) const {
       return invalid(
           fmt::format("{} must not be longer than {} bytes", field, options_.name_bytes_max));
     }
+    // In JSON it could not be told from others.
+    if (!IsUtf8(name)) return invalid(fmt::format("{} must be UTF-8", field));
   }
   if (spec.block_size == 0) return invalid("block_size must be greater than 0");
   if (spec.dp_ranks.empty()) return invalid("data_parallel_size must be greater than 0");

@@ -113,6 +113,8 @@ INSTANTIATE_TEST_SUITE_P(
                 ErrorCode::kInvalidArgument, "model_name must not be empty"},
         Refusal{"Row35Group", [](WorkerSpec& s) { s.partition.routing_group.clear(); },
                 ErrorCode::kInvalidArgument, "routing_group must not be empty"},
+        Refusal{"NoText", [](WorkerSpec& s) { s.partition.routing_group = "a\xFF"; },
+                ErrorCode::kInvalidArgument, "routing_group must be UTF-8"},
         Refusal{"Row36", [](WorkerSpec& s) { s.partition.model_name.assign(10'240, 'x'); },
                 ErrorCode::kInvalidArgument, "model_name must not be longer than 512 bytes"},
         Refusal{"NoRank", [](WorkerSpec& s) { s.dp_ranks.clear(); }, ErrorCode::kInvalidArgument,

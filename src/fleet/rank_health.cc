@@ -17,6 +17,16 @@ void RankHealth::SetStatus(Status status, std::string_view detail, Nanos now) {
   changed_at_.store(now.count(), std::memory_order_relaxed);
 }
 
+std::optional<StreamPosition> RankHealth::position() const {
+  const Lock lock(mutex_);
+  return position_;
+}
+
+void RankHealth::SetPosition(const std::optional<StreamPosition>& position) {
+  const Lock lock(mutex_);
+  position_ = position;
+}
+
 void RankHealth::SetWatermark(std::optional<std::uint64_t> watermark) {
   if (watermark) watermark_.store(*watermark, std::memory_order_relaxed);
   has_watermark_.store(watermark.has_value(), std::memory_order_relaxed);

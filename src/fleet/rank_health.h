@@ -14,6 +14,7 @@
 #include "fleet/rejected_log.h"
 #include "model/digest.h"
 #include "model/rank_state.h"
+#include "model/stream_position.h"
 
 namespace kvr::fleet {
 
@@ -71,6 +72,9 @@ class RankHealth {
     if (!has_watermark_.load(std::memory_order_relaxed)) return std::nullopt;
     return watermark_.load(std::memory_order_relaxed);
   }
+  // Where one who takes the rank's blocks over goes on; never ahead of them. None: something before
+  // is missing. Takes a lock.
+  [[nodiscard]] std::optional<StreamPosition> position() const KVR_EXCLUDES(mutex_);
   [[nodiscard]] bool connected() const { return connected_.load(std::memory_order_relaxed); }
   // Clock::Now() of the last change of the state, and of the last message applied; zero before the
   // first.
@@ -98,6 +102,7 @@ class RankHealth {
   // nothing, not even changed_at.
   void SetStatus(Status status, std::string_view detail, Nanos now) KVR_EXCLUDES(mutex_);
   void SetWatermark(std::optional<std::uint64_t> watermark);
+  void SetPosition(const std::optional<StreamPosition>& position) KVR_EXCLUDES(mutex_);
   void SetConnected(bool connected) { connected_.store(connected, std::memory_order_relaxed); }
   void SetDigests(DigestReading reading) {
     digests_.store(static_cast<std::uint16_t>((static_cast<unsigned>(reading.end) << 8) |
@@ -125,6 +130,7 @@ class RankHealth {
   std::array<std::atomic<std::uint64_t>, kRankCountNames.size()> counts_{};
   mutable Mutex mutex_;
   std::string detail_ KVR_GUARDED_BY(mutex_);
+  std::optional<StreamPosition> position_ KVR_GUARDED_BY(mutex_);
   RejectedLog rejected_;
 };
 

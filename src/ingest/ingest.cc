@@ -121,11 +121,7 @@ Ingest::Ingest(net::EventTransport& transport, const Clock& clock, metrics::Regi
 
 Ingest::~Ingest() = default;
 
-Result<void> Ingest::Add(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
-                         std::shared_ptr<fleet::RankHealth> health) {
-  KVR_CHECK(index && health);
-  for (const SourceSpec::Sharer& sharer : spec.sharers)
-    KVR_CHECK(sharer.health && sharer.dp_rank != spec.rank.dp_rank);
+Result<void> Ingest::Check(const SourceSpec& spec) {
   KVR_TRY_VOID(net::CheckEventEndpoint(spec.source.endpoint));
   if (spec.source.replay_endpoint && net::IsPolled(spec.source.endpoint)) {
     return Fail(ErrorCode::kInvalidArgument,
@@ -140,6 +136,15 @@ Result<void> Ingest::Add(SourceSpec spec, std::shared_ptr<index::PartitionIndex>
                   "invalid replay" + checked.error().message.substr(kZmq.size()));
     }
   }
+  return {};
+}
+
+Result<void> Ingest::Add(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
+                         std::shared_ptr<fleet::RankHealth> health) {
+  KVR_CHECK(index && health);
+  for (const SourceSpec::Sharer& sharer : spec.sharers)
+    KVR_CHECK(sharer.health && sharer.dp_rank != spec.rank.dp_rank);
+  KVR_TRY_VOID(Check(spec));
   if (impl_->sources() >= impl_->options.sources_max) {
     return Fail(ErrorCode::kOverloaded, fmt::format("{} event sources are followed, which is the "
                                                     "limit",

@@ -16,6 +16,7 @@
 #include "ingest/rank_stream.h"
 #include "metrics/registry.h"
 #include "model/ids.h"
+#include "model/stream_position.h"
 #include "net/event_socket.h"
 #include "placement/event_translator.h"
 
@@ -26,10 +27,10 @@ struct SourceSpec {
   Rank rank;  // owns the stream; batches without a rank are its
   fleet::EventSource source;
 
-  // The index holds blocks of `rank` that somebody else knew, who had applied its stream up to
-  // `watermark`. See RankStream::Adopt.
+  // The index holds blocks of `rank` and its sharers that somebody else knew, who had applied the
+  // stream up to there. See RankStream::Adopt.
   struct Recovered {
-    std::optional<std::uint64_t> watermark;
+    std::optional<StreamPosition> applied;
   };
   std::optional<Recovered> recovered;
 
@@ -77,6 +78,9 @@ class Ingest {
   ~Ingest();  // Stop()
   Ingest(const Ingest&) = delete;
   Ingest& operator=(const Ingest&) = delete;
+
+  // What Add says of the endpoints by itself: kInvalidArgument.
+  static Result<void> Check(const SourceSpec& spec);
 
   // Starts following `spec`. The ranks get their slots in `index` before the return; the engine
   // need not be up. `health` and `index` are shared with readers and kept until Remove.

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
-#include <string_view>
+
+#include "hashing/xxh3.h"
 
 namespace kvr::ingest {
 
@@ -26,11 +26,10 @@ inline void WriteSequence(std::uint64_t sequence, std::span<std::byte, 8> frame)
     frame[i] = static_cast<std::byte>(sequence >> (56 - 8 * i));
 }
 
-// Tells payloads apart within this process. Two engines do not publish the same bytes under one
-// number: each payload carries the time.
-inline std::size_t MessageDigest(std::span<const std::byte> payload) {
-  return std::hash<std::string_view>{}(
-      {reinterpret_cast<const char*>(payload.data()), payload.size()});
+// Tells payloads apart, here and in other processes (StreamPosition). Two engines do not publish
+// the same bytes under one number: each payload carries the time.
+inline std::uint64_t MessageDigest(std::span<const std::byte> payload) {
+  return hashing::Xxh3(payload, 0);
 }
 
 }  // namespace kvr::ingest

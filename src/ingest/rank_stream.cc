@@ -26,14 +26,21 @@ RankStream::RankStream(const Options& options, Backlog backlog, StreamSink& sink
   PublishState();
 }
 
-void RankStream::Adopt(std::optional<std::uint64_t> watermark, Nanos now) {
+void RankStream::Adopt(const std::optional<StreamPosition>& applied, Nanos now) {
   adopted_ = true;
+  adopted_whole_ = applied.has_value();
   dirty_ = true;
   down_since_ = now;
-  if (watermark) next_ = *watermark + 1;
+  if (applied) {
+    next_ = applied->message + 1;
+    last_digest_ = applied->digest;
+  }
   SetLoss(StateReason::kRecovered,
-          watermark ? fmt::format("blocks up to message {} come from another indexer", *watermark)
-                    : std::string("the first blocks come from another indexer"));
+          applied ? fmt::format("blocks up to message {} were known before this process followed "
+                                "the engine",
+                                applied->message)
+                  : std::string("the first blocks were known before this process followed the "
+                                "engine"));
   sink_.NoteLoss();
   PublishState();
 }
@@ -288,6 +295,7 @@ void RankStream::Clear() {
   dirty_ = false;
   replayed_ = false;
   adopted_ = false;
+  adopted_whole_ = false;
   history_from_start_ = false;
   last_digest_.reset();
   ForgetLoss();

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "model/rank_state.h"
+#include "model/stream_position.h"
 #include "net/event_socket.h"
 
 namespace kvr::ingest {
@@ -143,10 +144,11 @@ class RankStream {
   RankStream(const Options& options, Backlog backlog, StreamSink& sink);
 
   // Before anything else: the rank's blocks are known already, from somebody who had applied the
-  // stream up to `watermark` (none: up to nobody knows where). The stream goes on behind it once
-  // the engine turns out to know that message, and is degraded(recovered) until it starts over. An
-  // engine that never comes up loses the blocks like one that went away.
-  void Adopt(std::optional<std::uint64_t> watermark, Nanos now);
+  // stream up to `applied` (none: up to nobody knows where). The stream goes on behind it once the
+  // engine turns out to know that message, with its bytes where the digest is known, and is
+  // degraded(recovered) until it starts over. An engine that never comes up loses the blocks like
+  // one that went away.
+  void Adopt(const std::optional<StreamPosition>& applied, Nanos now);
 
   void OnLink(net::LinkEvent event, Nanos now);
   void OnLive(const net::Frames& frames, Nanos now);
@@ -158,11 +160,14 @@ class RankStream {
   [[nodiscard]] const StreamStats& stats() const { return stats_; }
   // The last sequence applied or given up.
   [[nodiscard]] std::optional<std::uint64_t> watermark() const;
+  // Where another one can go on who takes the blocks over; none when that would not do, because
+  // something before is missing or doubtful. Whether the link is up makes no difference.
+  [[nodiscard]] std::optional<StreamPosition> position() const;
   [[nodiscard]] std::size_t parked() const { return parked_.size(); }
   [[nodiscard]] bool connected() const { return link_ == Link::kUp; }
 
  private:
-  using Digest = std::size_t;
+  using Digest = std::uint64_t;
   // Messages that are remembered to tell a duplicate from a restart.
   static constexpr std::size_t kRecentMax = 64;
   enum class Link : std::uint8_t { kNever, kUp, kDown };
@@ -176,6 +181,8 @@ class RankStream {
     kConfirm,  // from the next message or the first witness, beside the live stream
     kRefill,   // from the first message an earlier answer ended before, beside the live stream
   };
+
+  [[nodiscard]] bool DoubtsEndpoint() const;
 
   // rank_stream.cc: the live side.
   void HandleLive(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
@@ -260,6 +267,7 @@ class RankStream {
   bool refused_ = false;               // the last word of the link was kRefused
   bool dirty_ = false;                 // something was applied since the last clear
   bool adopted_ = false;               // ... by somebody else, and nothing by this stream so far
+  bool adopted_whole_ = false;         // ... up to a known message, since the last clear
   bool history_from_start_ = false;    // ... beginning with message 0
   bool replayed_ = false;              // ... partly from the replay endpoint
   StateReason loss_ = StateReason::kNone;

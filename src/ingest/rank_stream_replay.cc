@@ -113,7 +113,8 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
         return true;
       }
       if (sequence + 1 < *next_) return false;
-      if (adopted_) last_digest_ = MessageDigest(payload);  // that the engine has it must do
+      if (!last_digest_)
+        last_digest_ = MessageDigest(payload);  // adopted: that it is there must do
       if (MessageDigest(payload) != *last_digest_) {
         ++stats_.restarts;
         StartOver(true, now);

@@ -9,11 +9,27 @@ constexpr std::uint32_t kUnknownMax = 2;
 
 }  // namespace
 
+bool RankStream::DoubtsEndpoint() const {
+  return contradictions_ > 0 || (unknown_ >= kUnknownMax && replayed_);
+}
+
+std::optional<StreamPosition> RankStream::position() const {
+  const auto applied = watermark();
+  const bool whole = loss_ == StateReason::kNone
+                         ? history_from_start_
+                         : loss_ == StateReason::kRecovered && adopted_whole_;
+  if (!applied || !whole || DoubtsEndpoint()) return std::nullopt;
+  return StreamPosition{*applied, last_digest_};
+}
+
 void RankStream::PublishState() {
   if (link_ != Link::kUp && refused_) {
     sink_.SetState(dirty_ ? RankState::kWarming : RankState::kBlind, StateReason::kRefused,
                    "what answers at the event endpoint hangs up or is no publisher; is it the port "
                    "of the engine's kv-events-config?");
+  } else if (link_ == Link::kNever && dirty_) {
+    sink_.SetState(RankState::kDegraded, StateReason::kRecovered,
+                   loss_detail_ + "; no connection to the event endpoint yet");
   } else if (link_ == Link::kNever) {
     sink_.SetState(RankState::kBlind, StateReason::kConnecting,
                    "no connection to the event endpoint yet: the engine is not up, its host name "
@@ -29,7 +45,7 @@ void RankStream::PublishState() {
     sink_.SetState(RankState::kWarming, StateReason::kReplaying, {});
   } else if (loss_ != StateReason::kNone) {
     sink_.SetState(RankState::kDegraded, loss_, loss_detail_);
-  } else if (contradictions_ > 0 || (unknown_ >= kUnknownMax && replayed_)) {
+  } else if (DoubtsEndpoint()) {
     sink_.SetState(RankState::kDegraded, StateReason::kReplayMismatch,
                    "the replay endpoint does not know what the engine published lately; does it "
                    "belong to this engine?");

@@ -1318,21 +1318,22 @@ constexpr Nanos kStart = Millis{1'000};
 
 TEST(RankStreamAdopted, GoesOnBehindTheWatermark) {
   Stream s(true);
-  s.stream().Adopt(7, kStart);
+  s.stream().Adopt(StreamPosition{7}, kStart);
   EXPECT_EQ(s.losses(), 1) << "copies were counted elsewhere";
   s.Connect();
   s.Live(10);
   s.AnswerRange(7, 9);
   EXPECT_THAT(s.Take(), ElementsAre("ask 7", "apply 8", "apply 9", "apply 10"));
   EXPECT_EQ(s.State(), "degraded recovered");
-  EXPECT_EQ(s.detail(), "blocks up to message 7 come from another indexer");
+  EXPECT_EQ(s.detail(),
+            "blocks up to message 7 were known before this process followed the engine");
   s.Live(11);
   EXPECT_EQ(s.stream().watermark(), 11u);
 }
 
 TEST(RankStreamAdopted, ARingThatBeginsRightBehindTheWatermarkWillDo) {
   Stream s(true);
-  s.stream().Adopt(7, kStart);
+  s.stream().Adopt(StreamPosition{7}, kStart);
   s.Connect();
   s.AnswerRange(8, 9);
   s.End();
@@ -1342,7 +1343,7 @@ TEST(RankStreamAdopted, ARingThatBeginsRightBehindTheWatermarkWillDo) {
 
 TEST(RankStreamAdopted, ARingThatBeginsLaterRebuilds) {
   Stream s(true);
-  s.stream().Adopt(7, kStart);
+  s.stream().Adopt(StreamPosition{7}, kStart);
   s.Connect();
   s.AnswerRange(9, 10);
   s.End();
@@ -1352,7 +1353,7 @@ TEST(RankStreamAdopted, ARingThatBeginsLaterRebuilds) {
 
 TEST(RankStreamAdopted, AnEngineThatDoesNotKnowTheMessageIsAnotherOne) {
   Stream s(true);
-  s.stream().Adopt(7, kStart);
+  s.stream().Adopt(StreamPosition{7}, kStart);
   s.Connect();
   s.End();
   s.AnswerRange(0, 1);
@@ -1365,7 +1366,7 @@ TEST(RankStreamAdopted, AnEngineThatDoesNotKnowTheMessageIsAnotherOne) {
 TEST(RankStreamAdopted, ALiveMessageNotBeyondTheWatermarkIsOfAnotherEngine) {
   for (const bool replay : {false, true}) {
     Stream s(replay);
-    s.stream().Adopt(7, kStart);
+    s.stream().Adopt(StreamPosition{7}, kStart);
     s.Connect();
     s.Take();
     s.Live(0, "new");
@@ -1383,13 +1384,13 @@ TEST(RankStreamAdopted, ALiveMessageNotBeyondTheWatermarkIsOfAnotherEngine) {
 
 TEST(RankStreamAdopted, WithoutReplayTheFirstMessageDecides) {
   Stream next(false);
-  next.stream().Adopt(7, kStart);
+  next.stream().Adopt(StreamPosition{7}, kStart);
   next.Live(8);
   EXPECT_THAT(next.Take(), ElementsAre("apply 8"));
   EXPECT_EQ(next.State(), "degraded recovered");
 
   Stream gap(false);
-  gap.stream().Adopt(7, kStart);
+  gap.stream().Adopt(StreamPosition{7}, kStart);
   gap.Live(10);
   EXPECT_THAT(gap.Take(), ElementsAre("apply 10"));
   EXPECT_EQ(gap.State(), "degraded gap_unrepaired");
@@ -1442,13 +1443,111 @@ TEST(RankStreamAdopted, WithoutAWatermarkAndReplayTheFirstMessageSetsTheCursor) 
 
 TEST(RankStreamAdopted, AnEngineThatNeverComesUpLosesItsBlocks) {
   Stream s(true);
-  s.stream().Adopt(7, kStart);
+  s.stream().Adopt(StreamPosition{7}, kStart);
   s.Pass(Millis{119'999});
   EXPECT_THAT(s.Take(), IsEmpty());
   s.Pass(Millis{1});
   EXPECT_THAT(s.Take(), ElementsAre("clear"));
   s.Connect();
   EXPECT_THAT(s.Take(), ElementsAre("ask 0"));
+}
+
+std::uint64_t DigestOf(std::string_view payload) {
+  return MessageDigest(std::as_bytes(std::span(payload)));
+}
+
+TEST(RankStreamAdopted, TheBytesOfTheLastMessageTellTheEngineApart) {
+  Stream same(true);
+  same.stream().Adopt(StreamPosition{7, DigestOf("p7")}, kStart);
+  same.Connect();
+  same.AnswerRange(7, 9);
+  same.End();
+  EXPECT_THAT(same.Take(), ElementsAre("ask 7", "apply 8", "apply 9"));
+  EXPECT_EQ(same.State(), "degraded recovered");
+
+  // Another incarnation that has come further than the old one.
+  Stream other(true);
+  other.stream().Adopt(StreamPosition{7, DigestOf("p7")}, kStart);
+  other.Connect();
+  other.Answer(7, "new");
+  EXPECT_THAT(other.Take(), ElementsAre("ask 7", "clear", "ask 0"));
+  other.AnswerRange(0, 1);
+  other.End();
+  EXPECT_EQ(other.State(), "exact none");
+  EXPECT_EQ(other.stats().restarts, 1u);
+}
+
+TEST(RankStreamAdopted, SaysSoWhileTheEngineIsDown) {
+  Stream s(true);
+  s.stream().Adopt(StreamPosition{7}, kStart);
+  EXPECT_EQ(s.State(), "degraded recovered");
+  EXPECT_EQ(s.detail(),
+            "blocks up to message 7 were known before this process followed the engine; no "
+            "connection to the event endpoint yet");
+  s.Pass(Millis{120'000});  // dropped
+  EXPECT_EQ(s.State(), "blind connecting");
+}
+
+// --- where the next process may go on ---
+
+TEST(RankStreamPosition, IsBehindTheLastMessageOfACompleteHistory) {
+  for (const bool replay : {false, true}) {
+    Stream s(replay);
+    EXPECT_EQ(s.stream().position(), std::nullopt);
+    s.Start(4);
+    EXPECT_EQ(s.stream().position(), (StreamPosition{4, DigestOf("p4")}));
+    s.Live(5);
+    EXPECT_EQ(s.stream().position(), (StreamPosition{5, DigestOf("p5")}));
+    s.Disconnect();  // which takes nothing back
+    EXPECT_EQ(s.stream().position(), (StreamPosition{5, DigestOf("p5")}));
+  }
+}
+
+TEST(RankStreamPosition, IsNoneWhereSomethingIsMissing) {
+  Stream gap(false);
+  gap.Start(4);
+  gap.Live(9);
+  EXPECT_EQ(gap.State(), "degraded gap_unrepaired");
+  EXPECT_EQ(gap.stream().position(), std::nullopt);
+
+  Stream late(false);
+  late.Connect();
+  late.Live(3);
+  EXPECT_EQ(late.stream().position(), std::nullopt);
+
+  Stream again(false);
+  again.Start(4);
+  again.Disconnect();
+  again.Connect();  // what was published meanwhile nobody knows
+  EXPECT_EQ(again.stream().position(), std::nullopt);
+
+  Stream gone(true);
+  gone.Connect();
+  gone.AnswerRange(5, 6);
+  gone.End();
+  EXPECT_EQ(gone.State(), "degraded history_gone");
+  EXPECT_EQ(gone.stream().position(), std::nullopt);
+}
+
+TEST(RankStreamPosition, GoesOnFromAnAdoptedOne) {
+  const StreamPosition seven{7, DigestOf("p7")};
+  Stream s(true);
+  s.stream().Adopt(seven, kStart);
+  EXPECT_EQ(s.stream().position(), seven);  // also while the engine is down
+  s.Connect();
+  s.AnswerRange(7, 9);
+  s.End();
+  EXPECT_EQ(s.stream().position(), (StreamPosition{9, DigestOf("p9")}));
+  s.Disconnect();
+  s.Connect();
+  s.Answer(9, "new");
+  EXPECT_EQ(s.stream().position(), std::nullopt) << "the engine started anew";
+
+  Stream unknown(false);
+  unknown.stream().Adopt(std::nullopt, kStart);
+  unknown.Live(4);
+  EXPECT_EQ(unknown.State(), "degraded recovered");
+  EXPECT_EQ(unknown.stream().position(), std::nullopt) << "nobody knows what the blocks missed";
 }
 
 // --- the rest ---

@@ -68,8 +68,10 @@ Result<std::unique_ptr<Source>> Source::Open(SourceSpec spec,
                                             targets, block_size, metrics, clock));
   source->live_ = std::move(live);
   if (const auto& recovered = source->spec_.recovered) {
-    source->fed_.insert(source->spec_.rank);  // so that a clear reaches them
-    source->stream_.Adopt(recovered->watermark, clock.Now());
+    for (const Follower& follower : source->followers_)
+      source->fed_.insert(follower.rank);  // so that a clear reaches them
+    source->stream_.Adopt(recovered->applied, clock.Now());
+    source->PublishStats();
   }
   return source;
 }
@@ -253,6 +255,8 @@ void Source::NoteBlockSize(Rank rank, std::uint32_t size) {
 }
 
 void Source::Clear() {
+  for (const Follower& follower : followers_)
+    follower.health->SetPosition(std::nullopt);  // before the blocks go
   translator_.Reset();
   DropBlocks();
   fed_.clear();
@@ -341,6 +345,12 @@ void Source::PublishStatus() {
   }
 }
 
+bool Source::HasDefect(Rank rank) const {
+  const auto found = defects_.find(rank);
+  return found != defects_.end() &&
+         (found->second.reason != StateReason::kNone || found->second.wrong_block_size != 0);
+}
+
 void Source::PublishStats() {
   using fleet::RankCount;
   const StreamStats& now = stream_.stats();
@@ -372,6 +382,7 @@ void Source::PublishStats() {
     health.SetConnected(stream_.connected());
     if (now.applied != published_.applied) health.NoteMessage(clock_.Now());
     health.SetWatermark(stream_.watermark());
+    health.SetPosition(HasDefect(follower.rank) ? std::nullopt : stream_.position());
     health.SetDigests(translator_.digests());
     for (const auto& change : changes) {
       if (change.by != 0) health.Count(change.what, change.by);

@@ -108,6 +108,7 @@ class Source final : private StreamSink {
   void NoteFraming();
   // What the rank is told is wrong: its state is degraded until the stream starts over.
   void NoteDefect(Rank rank, StateReason reason, std::string_view detail);
+  [[nodiscard]] bool HasDefect(Rank rank) const;
   void PublishStatus();
   void PublishStats();
 

@@ -39,7 +39,7 @@ enum class StateReason : std::uint8_t {
   kForeignRank,        // the stream names only ranks that are not registered
   kRefused,            // something answers at the endpoint that is no engine's event socket
   kUnknownGroupKind,   // a cache group of a kind we do not know: what is of use cannot be told
-  kRecovered,          // begun with the blocks that another indexer knew, not with the first event
+  kRecovered,          // begun with blocks of a peer or a snapshot, not with the first event
   kReplayMismatch,     // the replay endpoint belongs to another engine than the event stream
 };
 

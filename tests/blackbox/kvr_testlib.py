@@ -97,6 +97,9 @@ class Process:
         return self.child.wait(timeout=20)
 
     def close(self):
+        """May be called again."""
+        if self.log_file.closed:
+            return
         if self.child.poll() is None:
             self.child.kill()
         self.child.wait()

@@ -103,10 +103,11 @@ class Peers(unittest.TestCase):
         return url_of(held_port(self))
 
     def dumps(self, indexer, outcome):
-        return indexer.metrics().total("kvr_indexer_peer_dumps_total", outcome=outcome)
+        return indexer.metrics().total("kvr_recovery_dumps_total", source="peer",
+                                       outcome=outcome)
 
     def rejected(self, indexer, reason):
-        return indexer.metrics().total("kvr_indexer_peer_partitions_rejected_total", reason=reason)
+        return indexer.metrics().total("kvr_recovery_partitions_rejected_total", reason=reason)
 
     def filled(self, engine, model="m"):
         """An indexer that has followed `engine` from its first message."""
@@ -143,7 +144,7 @@ class Peers(unittest.TestCase):
         engine.send(stored([15], 14, C))
         settle(lambda: (first.watermark(), second.watermark()), (3, 3))
         self.assertEqual(second.score(A + B + D + C, model="llama3:8b"), 16)
-        self.assertEqual(second.metrics().total("kvr_indexer_recovered_adopted_ranks_total"), 1)
+        self.assertEqual(second.metrics().total("kvr_recovery_adopted_ranks_total"), 1)
 
     def test_recovery_without_replay(self):
         engine = self.engine()
@@ -242,7 +243,7 @@ class Peers(unittest.TestCase):
 
         second = self.recovered(serve(self, Older))
         self.assertEqual(asked, ["/dump?format=binary", "/dump?format=ndjson"])
-        self.assertEqual(second.metrics().total("kvr_indexer_recovered_waiting_ranks"), 1)
+        self.assertEqual(second.metrics().total("kvr_recovery_waiting_ranks"), 1)
 
     def test_of_a_damaged_binary_dump_whole_partitions_are_used(self):
         first = self.filled(self.engine())
@@ -257,7 +258,7 @@ class Peers(unittest.TestCase):
                 "recovery:\n  retry_first_ms: 60000\n  retry_max_ms: 60000\n"))
             settle(lambda: self.dumps(second, "failed"), 1)  # pylint: disable=cell-var-from-loop
             self.assertEqual(self.dumps(second, "recovered"), 0)
-            self.assertEqual(second.metrics().total("kvr_indexer_recovered_waiting_ranks"), ranks)
+            self.assertEqual(second.metrics().total("kvr_recovery_waiting_ranks"), ranks)
 
     def test_ranks_of_hybrid_models_begin_without_the_peer(self):
         engine, other = self.engine(), self.engine()
@@ -272,7 +273,7 @@ class Peers(unittest.TestCase):
         other.send(stored([11], None, A))
         settle(lambda: (first.watermark(), first.watermark(2)), (0, 0))
         second = self.recovered(url(first))
-        self.assertEqual(second.metrics().total("kvr_indexer_recovered_waiting_ranks"), 1)
+        self.assertEqual(second.metrics().total("kvr_recovery_waiting_ranks"), 1)
         self.follow(second, engine)
         self.follow(second, other, worker=2)
         self.assertEqual([second.score(A, worker) for worker in (1, 2)], [0, 4])
@@ -335,9 +336,9 @@ class Peers(unittest.TestCase):
         engine = self.engine()
         first = self.filled(engine)
         second = self.recovered(url(first), "--peer-grace", 50)
-        gone = "kvr_indexer_recovered_expired_ranks_total"
+        gone = "kvr_recovery_expired_ranks_total"
         settle(lambda: second.metrics().total(gone), 1)
-        self.assertEqual(second.metrics().total("kvr_indexer_recovered_waiting_blocks"), 0)
+        self.assertEqual(second.metrics().total("kvr_recovery_waiting_blocks"), 0)
         self.follow(second, engine)
         self.assertEqual(second.score(A + B + D), 0)
 
@@ -346,7 +347,7 @@ class Peers(unittest.TestCase):
         broken = FakePeer(self, json.dumps(partitions)[:-1].encode())  # its last brace is missing
         indexer = self.indexer("--peers", broken.url, "--peer-grace", 50, "--config", self.config(
             "recovery:\n  retry_first_ms: 60\n  retry_max_ms: 60\n"))
-        gone = "kvr_indexer_recovered_expired_ranks_total"
+        gone = "kvr_recovery_expired_ranks_total"
         settle(lambda: indexer.metrics().total(gone), lambda count: count >= 2)
         self.assertEqual(self.dumps(indexer, "recovered"), 0)
 
@@ -367,7 +368,7 @@ class Peers(unittest.TestCase):
         peer = FakePeer(self, text.encode(), content_type="application/x-ndjson")
         second = self.recovered(peer.url)
         metrics = second.metrics()
-        self.assertEqual(metrics.total("kvr_indexer_peer_events_rejected_total",
+        self.assertEqual(metrics.total("kvr_recovery_events_rejected_total",
                                        reason="too_large"), 1)
         self.assertEqual(self.dumps(second, "recovered"), 1)
         engine = self.engine(replay=True)
@@ -380,7 +381,7 @@ class Peers(unittest.TestCase):
     def test_row_99_quarantine_is_in_no_answer(self):
         first = self.filled(self.engine())
         second = self.recovered(url(first))
-        self.assertEqual(second.metrics().total("kvr_indexer_recovered_waiting_ranks"), 1)
+        self.assertEqual(second.metrics().total("kvr_recovery_waiting_ranks"), 1)
         self.assertEqual(second.dump(), {})
         answer = second.client.post("/query", {"model_name": "m", "token_ids": A})
         self.assertEqual(answer.status, 404)

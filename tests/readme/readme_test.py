@@ -75,9 +75,16 @@ class MetricsPagesTest(unittest.TestCase):
 
     def test_the_indexers(self):
         with tempfile.TemporaryDirectory() as folder:
-            words = ["indexer", "--access-log", folder + "/log", "--peers", "http://127.0.0.1:1"]
+            words = ["indexer", "--access-log", folder + "/log"]
             self.check("docs/indexer.md", metrics_of(words, register))
 
+    def test_those_of_a_warm_start(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["indexer", "--snapshot-path", folder + "/snapshot", "--peers", "http://127.0.0.1:1"]
+            sent = metrics_of(words)
+            own = {name: sent[name] for name in sent if name.startswith(("kvr_recovery_", "kvr_snapshot_"))}
+            self.assertGreater(len(own), 8)
+            self.check("docs/warm-start.md", own)
 
     def test_the_agents(self):
         worker = "id=1,url=http://127.0.0.1:1,model=m,block-size=16,events=tcp://127.0.0.1:1"

@@ -7,6 +7,7 @@
 #include "fleet/catalog.h"
 #include "index/index_set.h"
 #include "ingest/ingest.h"
+#include "service/recovery/stream_start.h"
 
 namespace kvr::service {
 
@@ -15,8 +16,8 @@ namespace kvr::service {
 // `share_stream`: engines publish several ranks through one socket. After an error nothing of it is
 // left.
 Result<void> Enroll(fleet::WorkerSpec spec, bool share_stream, fleet::Catalog& catalog,
-                    index::IndexSet& indexes, ingest::Ingest& ingest);
-// The same with an index that is there.
+                    index::IndexSet& indexes, StreamStart& streams);
+// The same with an index that is there, and nothing to begin with.
 Result<void> Enroll(fleet::WorkerSpec spec, bool share_stream, fleet::Catalog& catalog,
                     const std::shared_ptr<index::PartitionIndex>& index, ingest::Ingest& ingest);
 

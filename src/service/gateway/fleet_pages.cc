@@ -9,6 +9,7 @@
 #include "base/json_writer.h"
 #include "model/rank_state.h"
 #include "service/common_pages.h"
+#include "service/recovery/dump_page.h"
 #include "service/rejected_page.h"
 
 namespace kvr::service {
@@ -99,6 +100,18 @@ void FleetPages::AddRoutes(net::HttpServer& server) {
   server.Route("GET", "/health", [](net::HttpExchange& exchange) {
     return RespondWith(exchange, Ok(R"({"status":"ok"})"));
   });
+  if (!options_.serve_dump) return;
+  server.Route("GET", "/dump",
+               [this, &server](net::HttpExchange& exchange) { return Dump(server, exchange); });
+}
+
+net::Task<void> FleetPages::Dump(net::HttpServer& server, net::HttpExchange& exchange) const {
+  const auto job = StartDump(exchange.request(), indexes_, catalog_, clock_.WallTime());
+  if (!job) {
+    co_await RespondWith(exchange, net::JsonError(job.error()));
+    co_return;
+  }
+  static_cast<void>(co_await SendDump(server, exchange, *job, options_.instance_name));
 }
 
 net::HttpResponse FleetPages::Models() const {
@@ -162,6 +175,11 @@ net::HttpResponse FleetPages::Ready() const {
   const auto fleet = catalog_.snapshot();
   const EngineWatch::Reach reach = watch_.ReachOf(*fleet);
   std::vector<std::string> reasons;
+  if (warm_ != nullptr) {
+    if (std::string reason = warm_->not_ready_reason(); !reason.empty()) {
+      reasons.push_back(std::move(reason));
+    }
+  }
   if (fleet->workers.empty()) {
     reasons.emplace_back("no worker is configured");
   } else if (reach.up == 0 && reach.untried > 0) {

@@ -97,7 +97,7 @@ Gateway::Gateway(const Parts& parts, const GatewayOptions& options,
                   [this](WorkerId worker) { watch_.ProbeSoon(worker); }),
       dispatcher_(parts.router, parts.catalog, parts.client, watch_, options.attempts_max),
       tokens_(parts.client, parts.clock, tokens),
-      pages_(parts.catalog, parts.indexes, parts.router, watch_, options_),
+      pages_(parts.catalog, parts.indexes, parts.router, watch_, parts.clock, parts.warm, options_),
       id_seed_(id_seed),
       collector_(parts.registry.AddCollector([this](metrics::SampleSink& sink) {
         sink.AddGauge("kvr_gateway_engines_down", "Engines that could not be reached", {},

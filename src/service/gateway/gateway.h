@@ -29,6 +29,7 @@
 #include "service/gateway/gateway_metrics.h"
 #include "service/gateway/gateway_options.h"
 #include "service/rank_watch.h"
+#include "service/recovery/warm_start.h"
 #include "tokens/token_provider.h"
 
 namespace kvr::service {
@@ -48,6 +49,7 @@ class Gateway {
     net::HttpClient& client;
     const Clock& clock;
     metrics::Registry& registry;
+    const WarmStart* warm = nullptr;  // null when there was nothing to begin with
   };
 
   // `options` is valid. Everything in `parts` must outlive the gateway; the gateway must outlive

@@ -20,6 +20,8 @@ struct GatewayOptions {
   std::size_t answer_bytes_read_max = 1u << 20;  // answers up to this are searched for usage
   EngineWatch::Options engine_watch;
   Millis retry_after{1'000};   // what refused clients are told
+  bool serve_dump = false;     // GET /dump
+  std::string instance_name;   // kInstanceHeader of /dump
   bool require_exact = false;  // /ready asks for at least one rank whose picture is exact
   openai::RequestLimits request;
   // LoRA adapters: the name clients ask for → the model of the engines that serve it.

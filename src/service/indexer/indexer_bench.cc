@@ -113,7 +113,8 @@ class Indexer {
   fleet::Catalog catalog_;
   index::IndexSet indexes_{index::IndexOptions{}};
   ingest::Ingest ingest_{*transport_, clock_, registry_, {}};
-  SourceRegistry sources_{catalog_, indexes_, ingest_, clock_, {}};
+  StreamStart streams_{catalog_, indexes_, ingest_, clock_, {}};
+  SourceRegistry sources_{catalog_, indexes_, streams_, clock_, {}};
   PeerList peers_;
   IndexerService service_{{sources_, peers_, nullptr, nullptr}, registry_, clock_, {}};
   net::HttpServer server_{runtime_, registry_, {}};

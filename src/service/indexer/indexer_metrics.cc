@@ -8,25 +8,6 @@
 #include "service/indexer/answers.h"
 
 namespace kvr::service {
-namespace {
-
-void CollectRecovery(const SourceRegistry& sources, metrics::SampleSink& sink) {
-  const SourceRegistry::RecoveryStats stats = sources.recovery_stats();
-  sink.AddGauge("kvr_indexer_recovered_waiting_ranks",
-                "Ranks known from peers that nobody registered", {},
-                static_cast<double>(stats.waiting_ranks));
-  sink.AddGauge("kvr_indexer_recovered_waiting_blocks", "Blocks of those ranks", {},
-                static_cast<double>(stats.waiting_blocks));
-  sink.AddCounter("kvr_indexer_recovered_adopted_ranks_total",
-                  "Ranks that began with what a peer knew", {},
-                  static_cast<double>(stats.adopted_ranks));
-  sink.AddCounter("kvr_indexer_recovered_expired_ranks_total",
-                  "Ranks known from peers that were dropped after the grace period", {},
-                  static_cast<double>(stats.expired_ranks));
-}
-
-}  // namespace
-
 std::map<std::string_view, int> ListenersByStatus(const fleet::Snapshot& fleet) {
   std::map<std::string_view, int> by_status = {{"active", 0}, {"connecting", 0}, {"failed", 0}};
   for (const auto& worker : fleet.workers) {
@@ -46,7 +27,6 @@ void CollectIndexer(const SourceRegistry& sources, metrics::SampleSink& sink) {
     sink.AddGauge("kvr_indexer_listeners", "Listeners by state", {{"status", std::string(status)}},
                   count);
   }
-  CollectRecovery(sources, sink);
   CollectIndexes(sources.indexes(), sink);
 }
 

@@ -17,13 +17,12 @@
 #include "service/common_pages.h"
 #include "service/indexer/access_record.h"
 #include "service/indexer/answers.h"
-#include "service/indexer/binary_dump_writer.h"
 #include "service/indexer/bodies.h"
-#include "service/indexer/dump_writer.h"
 #include "service/indexer/indexer_metrics.h"
 #include "service/indexer/reference_metrics.h"
 #include "service/indexer/status_answer.h"
 #include "service/media_type.h"
+#include "service/recovery/dump_page.h"
 #include "service/rejected_page.h"
 
 namespace kvr::service {
@@ -32,31 +31,6 @@ namespace {
 using net::HttpExchange;
 using net::HttpResponse;
 using net::Task;
-
-// A streamed dump hands on pieces of about this size.
-constexpr std::size_t kDumpPieceBytes = 256u << 10;
-
-// A parameter that cannot be decoded would read like one that is absent.
-Result<void> CheckQuery(const net::HttpRequest& request) {
-  if (net::PercentDecode(request.query())) return {};
-  return Fail(ErrorCode::kInvalidArgument,
-              "the query string has a percent sign without two hex digits after it");
-}
-
-// ?model_name=&routing_group=
-struct PartitionFilter {
-  static PartitionFilter Of(const net::HttpRequest& request) {
-    return {net::QueryParameter(request.query(), "model_name"),
-            net::QueryParameter(request.query(), "routing_group")};
-  }
-  [[nodiscard]] bool Passes(const Partition& partition) const {
-    return (!model_name || partition.model_name == *model_name) &&
-           (!routing_group || partition.routing_group == *routing_group);
-  }
-
-  std::optional<std::string> model_name;
-  std::optional<std::string> routing_group;
-};
 
 }  // namespace
 
@@ -204,44 +178,6 @@ struct IndexerService::Impl {
     return ReadyPage(snapshot->workers.size(), reasons);
   }
 
-  // A dump under way, shared by the handler and the work it leaves to the thread aside.
-  struct DumpJob {
-    std::unique_ptr<DumpSource> source;
-    std::string_view media_type;
-    std::string piece;
-    bool more = true;
-  };
-
-  // As one object in the reference's shape, with ?format=ndjson as lines, or with ?format=binary.
-  Result<std::shared_ptr<DumpJob>> StartDump(const net::HttpRequest& request) {
-    KVR_TRY_VOID(CheckQuery(request));
-    const PartitionFilter wanted = PartitionFilter::Of(request);
-    const std::string format =
-        net::QueryParameter(request.query(), "format").value_or(std::string("json"));
-    auto partitions = sources.indexes().List();
-    std::erase_if(partitions, [&wanted](const auto& partition) {
-      return !wanted.Passes(partition->partition);
-    });
-    auto snapshot = sources.catalog().snapshot();
-    auto job = std::make_shared<DumpJob>();
-    if (format == "json") {
-      job->media_type = "application/json";
-      job->source = std::make_unique<DumpWriter>(DumpWriter::Form::kObject, std::move(partitions),
-                                                 std::move(snapshot));
-    } else if (format == "ndjson") {
-      job->media_type = "application/x-ndjson";
-      job->source = std::make_unique<DumpWriter>(DumpWriter::Form::kLines, std::move(partitions),
-                                                 std::move(snapshot));
-    } else if (format == "binary") {
-      job->media_type = kDumpMediaType;
-      job->source = std::make_unique<BinaryDumpWriter>(std::move(partitions), std::move(snapshot));
-    } else {
-      return Fail(ErrorCode::kInvalidArgument,
-                  fmt::format("unknown format `{}`: json, ndjson or binary", format));
-    }
-    return job;
-  }
-
   ReferenceRoute Reference(const std::string& method, const std::string& path) {
     if (!options.reference_metrics || path == "/metrics") return {};
     return {registry, method, path};
@@ -252,28 +188,15 @@ struct IndexerService::Impl {
     AccessRecord record(parts.access_log, options.trace_id_header, exchange.request(), "/dump",
                         clock);
     const ReferenceRecord counted(reference, clock, record.status);
-    const auto started = StartDump(exchange.request());
+    const auto started =
+        StartDump(exchange.request(), sources.indexes(), sources.catalog(), clock.WallTime());
     if (!started) {
       HttpResponse refusal = net::JsonError(started.error());
       record.status = refusal.status;
       static_cast<void>(co_await exchange.Respond(std::move(refusal)));
       co_return;
     }
-    net::HttpHeaders headers;
-    const std::shared_ptr<DumpJob>& job = *started;
-    headers.Set("Content-Type", job->media_type);
-    headers.Set(kInstanceHeader, options.instance_name);
-    if (!co_await exchange.BeginStream(200, headers)) co_return;
-    while (true) {
-      // A piece may wait until the blocks of a partition, or of a rank, are copied.
-      std::function<void()> next = [job] {
-        job->more = job->source->Next(kDumpPieceBytes, job->piece);
-      };
-      co_await server.Aside(std::move(next));
-      if (!job->more) break;
-      if (!co_await exchange.Write(job->piece)) co_return;
-    }
-    if (co_await exchange.EndStream()) record.status = 200;
+    if (co_await SendDump(server, exchange, *started, options.instance_name)) record.status = 200;
   }
 
   Result<HttpResponse> ReopenLogs() const {

@@ -10,8 +10,8 @@
 #include "net/http_server.h"
 #include "service/indexer/access_log.h"
 #include "service/indexer/peer_list.h"
-#include "service/indexer/peer_recovery.h"
 #include "service/indexer/source_registry.h"
+#include "service/recovery/warm_start.h"
 
 namespace kvr::service {
 
@@ -50,8 +50,8 @@ class IndexerService {
   struct Parts {
     SourceRegistry& sources;
     PeerList& peers;
-    const PeerRecovery* recovery;  // null when there was nobody to ask at start
-    AccessLog* access_log;         // null when there is none
+    const WarmStart* recovery;  // null when there was nothing to read and nobody to ask at start
+    AccessLog* access_log;      // null when there is none
   };
 
   // All must outlive the service, which must outlive the server it is mounted on.

@@ -1,6 +1,5 @@
 #include "service/indexer/source_registry.h"
 
-#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -8,7 +7,6 @@
 
 #include "base/log.h"
 #include "net/event_endpoint.h"
-#include "net/event_socket.h"
 
 namespace kvr::service {
 namespace {
@@ -39,13 +37,8 @@ fleet::WorkerSpec SpecOf(const SourceRegistry::Request& request) {
 }  // namespace
 
 SourceRegistry::SourceRegistry(fleet::Catalog& catalog, index::IndexSet& indexes,
-                               ingest::Ingest& ingest, const Clock& clock, const Options& options)
-    : catalog_(catalog),
-      indexes_(indexes),
-      ingest_(ingest),
-      clock_(clock),
-      options_(options),
-      quarantine_(options.quarantine) {}
+                               StreamStart& streams, const Clock& clock, const Options& options)
+    : catalog_(catalog), indexes_(indexes), streams_(streams), clock_(clock), options_(options) {}
 
 Result<bool> SourceRegistry::Register(const Request& request) {
   KVR_TRY_VOID(CheckEndpoints(request.source));
@@ -64,95 +57,22 @@ Result<bool> SourceRegistry::Register(const Request& request) {
   }
   if (!added) return tl::make_unexpected(std::move(added).error());
   if (!*added) return false;
-  if (auto entered = Enter(request); !entered) {
+  if (auto followed = Follow(request); !followed) {
     catalog_.RemoveRank(request.rank);
     NoteIfEmpty(request.partition);
-    return tl::make_unexpected(std::move(entered).error());
+    return tl::make_unexpected(std::move(followed).error());
   }
   return true;
 }
 
-Result<void> SourceRegistry::Enter(const Request& request) {
-  if (!holding_) return Follow({request, clock_.Now()});
-  KVR_TRY_VOID(IndexFor(request));
-  held_.insert_or_assign(request.rank, Held{request, clock_.Now()});
-  catalog_.snapshot()
-      ->Find(request.rank)
-      ->health->SetStatus({RankState::kWarming, StateReason::kConnecting}, "peers are asked first",
-                          clock_.Now());
-  return {};
-}
-
-void SourceRegistry::Hold() {
+void SourceRegistry::Withdraw(Rank rank, const Error& why) {
   const Lock change(changes_);
-  holding_ = true;
-}
-
-void SourceRegistry::Release() {
-  while (true) {  // a lock a rank: adopting its blocks may take long
-    const Lock change(changes_);
-    holding_ = false;
-    if (held_.empty()) return;
-    const Held held = std::move(held_.begin()->second);
-    held_.erase(held_.begin());
-    const auto followed = Follow(held);
-    if (followed) continue;
-    const Request& request = held.request;
-    KVR_ERROR("instance {} dp_rank {} is unregistered again: {}", Raw(request.rank.worker),
-              request.rank.dp_rank, followed.error().message);
-    catalog_.RemoveRank(request.rank);
-    NoteIfEmpty(request.partition);
-  }
-}
-
-Result<std::size_t> SourceRegistry::Recover(RecoveredPartition partition) {
-  const Lock change(changes_);
+  KVR_ERROR("instance {} dp_rank {} is unregistered again: {}", Raw(rank.worker), rank.dp_rank,
+            why.message);
   const auto snapshot = catalog_.snapshot();
-  const auto index = indexes_.Find(partition.partition);
-  if (index && !snapshot->In(partition.partition).empty() &&
-      index->block_size != partition.block_size) {
-    return Fail(ErrorCode::kAlreadyExists, fmt::format("block_size is {} there and {} here",
-                                                       partition.block_size, index->block_size));
-  }
-  std::size_t followed = 0;
-  for (auto entry = partition.ranks.begin(); entry != partition.ranks.end();) {
-    const bool begun = snapshot->Find(entry->first) != nullptr && !held_.contains(entry->first);
-    followed += begun ? 1 : 0;
-    entry = begun ? partition.ranks.erase(entry) : std::next(entry);
-  }
-  const Lock lock(mutex_);
-  KVR_TRY_VOID(quarantine_.Add(std::move(partition), clock_.Now()));
-  return followed;
-}
-
-std::size_t SourceRegistry::DropUnclaimed() {
-  const Lock change(changes_);
-  if (!held_.empty()) return 0;
-  const Lock lock(mutex_);
-  const std::size_t dropped = quarantine_.DropExpired(clock_.Now());
-  expired_ranks_ += dropped;
-  return dropped;
-}
-
-SourceRegistry::RecoveryStats SourceRegistry::recovery_stats() const {
-  const Lock lock(mutex_);
-  return {quarantine_.ranks(), quarantine_.blocks(), adopted_ranks_, expired_ranks_};
-}
-
-std::optional<ingest::SourceSpec::Recovered> SourceRegistry::Adopt(Rank rank, Nanos registered,
-                                                                   index::PartitionIndex& index) {
-  std::optional<RecoveredRank> recovered;
-  {
-    const Lock lock(mutex_);
-    recovered = quarantine_.Take(rank, index.partition, index.block_size, registered);
-  }
-  if (!recovered) return std::nullopt;
-  const auto slot = index.index->AddRank(rank);
-  if (!slot) return std::nullopt;  // which the ingest will say, too
-  ApplyRecovered(*recovered, rank, index, *slot);
-  const Lock lock(mutex_);
-  ++adopted_ranks_;
-  return ingest::SourceSpec::Recovered{recovered->watermark};
+  const fleet::Worker* const worker = snapshot->Find(rank.worker);
+  if (worker == nullptr || !catalog_.RemoveRank(rank)) return;
+  NoteIfEmpty(worker->spec.partition);
 }
 
 Result<std::shared_ptr<index::PartitionIndex>> SourceRegistry::IndexFor(const Request& request) {
@@ -171,28 +91,17 @@ Result<std::shared_ptr<index::PartitionIndex>> SourceRegistry::IndexFor(const Re
   return index;
 }
 
-Result<void> SourceRegistry::Follow(const Held& held) {
-  const Request& request = held.request;
-  KVR_TRY(const auto index, IndexFor(request));
+Result<void> SourceRegistry::Follow(const Request& request) {
+  KVR_TRY(auto index, IndexFor(request));
   const auto snapshot = catalog_.snapshot();
   ingest::SourceSpec spec;
   spec.rank = request.rank;
   spec.source = request.source;
-  spec.recovered = Adopt(request.rank, held.registered, *index);
-  const bool adopted = spec.recovered.has_value();
-  // Each reader of a polled engine numbers its messages itself.
-  if (adopted && net::IsPolled(request.source.endpoint)) spec.recovered->watermark.reset();
-  auto added = ingest_.Add(std::move(spec), index, snapshot->Find(request.rank)->health);
-  if (!added && adopted) {
-    index->hybrid->Drop(request.rank);
-    index->index->RemoveRank(request.rank);
-  }
-  return added;
+  return streams_.Add(std::move(spec), std::move(index), snapshot->Find(request.rank)->health);
 }
 
 void SourceRegistry::Drop(Rank rank) {
-  held_.erase(rank);
-  ingest_.Remove(rank);
+  streams_.Remove(rank);
   catalog_.RemoveRank(rank);
 }
 

@@ -1,10 +1,10 @@
-#include "service/indexer/binary_dump_writer.h"
+#include "service/recovery/binary_dump_writer.h"
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "service/indexer/dump_records.h"
+#include "service/recovery/dump_records.h"
 
 namespace kvr::service {
 namespace {
@@ -17,8 +17,8 @@ void AppendText(std::string& out, std::string_view text) {
 }  // namespace
 
 BinaryDumpWriter::BinaryDumpWriter(std::vector<std::shared_ptr<index::PartitionIndex>> partitions,
-                                   std::shared_ptr<const fleet::Snapshot> snapshot)
-    : partitions_(std::move(partitions)), snapshot_(std::move(snapshot)) {}
+                                   std::shared_ptr<const fleet::Snapshot> snapshot, Nanos now)
+    : partitions_(std::move(partitions)), snapshot_(std::move(snapshot)), now_(now) {}
 
 bool BinaryDumpWriter::Next(std::size_t bytes, std::string& piece) {
   piece.clear();
@@ -30,6 +30,7 @@ bool BinaryDumpWriter::Next(std::size_t bytes, std::string& piece) {
 void BinaryDumpWriter::WriteSome(std::string& out) {
   if (!begun_) {
     DumpChunkWriter::Head(out);
+    WriteAbout(out);
     begun_ = true;
   } else if (run_ < held_.runs.size()) {
     WriteRuns(out);
@@ -47,6 +48,12 @@ void BinaryDumpWriter::WriteSome(std::string& out) {
     chunks_.End(out);
     ended_ = true;
   }
+}
+
+void BinaryDumpWriter::WriteAbout(std::string& out) {
+  chunks_.Begin(kAboutChunk, out);
+  AppendNumber(out, static_cast<std::uint64_t>(std::chrono::floor<Millis>(now_).count()));
+  chunks_.End(out);
 }
 
 void BinaryDumpWriter::BeginPartition(std::string& out) {
@@ -78,8 +85,7 @@ void BinaryDumpWriter::EndPartition(std::string& out) {
 
 void BinaryDumpWriter::BeginRank(const fleet::RankEntry& entry, std::string& out) {
   const index::PartitionIndex& partition = *partitions_[partition_];
-  std::optional<std::uint64_t> watermark = entry.health->watermark();
-  if (entry.health->status().state != RankState::kExact) watermark.reset();
+  std::optional<StreamPosition> position = entry.health->position();
   partition.index->CopyRank(entry.rank, held_);
   run_ = 0;
   run_at_ = 0;
@@ -87,13 +93,19 @@ void BinaryDumpWriter::BeginRank(const fleet::RankEntry& entry, std::string& out
   sides_ = sides ? sides->Copy() : std::vector<index::SideGroupCopy>();
   side_ = 0;
   side_at_ = 0;
-  if (held_.runs.empty() && sides_.empty() && !watermark) return;
+  const auto after = entry.health->position();
+  if (!after || (position && after->message < position->message)) position.reset();
+  if (held_.runs.empty() && sides_.empty() && !position) return;
   ++ranks_written_;
   chunks_.Begin(DumpChunk::kRank, out);
   AppendNumber(out, Raw(entry.rank.worker));
   AppendNumber(out, entry.rank.dp_rank);
-  AppendNumber(out, watermark ? kHasWatermark : std::uint32_t{0});
-  AppendNumber(out, watermark.value_or(0));
+  AppendNumber(out, position ? kHasWatermark : std::uint32_t{0});
+  AppendNumber(out, position ? position->message : std::uint64_t{0});
+  chunks_.End(out);
+  if (!position || !position->digest) return;
+  chunks_.Begin(kDigestChunk, out);
+  AppendNumber(out, *position->digest);
   chunks_.End(out);
 }
 

@@ -1,4 +1,4 @@
-#include "service/indexer/quarantine.h"
+#include "service/recovery/quarantine.h"
 
 #include <utility>
 
@@ -7,23 +7,37 @@
 namespace kvr::service {
 
 Result<void> Quarantine::Add(RecoveredPartition partition, Nanos now) {
+  std::erase_if(partition.ranks,
+                [this](const auto& entry) { return !IsFresher(entry.first, entry.second); });
   std::size_t blocks = 0;
-  for (const auto& [rank, recovered] : partition.ranks)
+  std::size_t replaced_blocks = 0;
+  std::size_t replaced_ranks = 0;
+  for (const auto& [rank, recovered] : partition.ranks) {
     blocks += BlocksOf(recovered);
-  if (blocks > options_.blocks_max - blocks_ ||
-      partition.ranks.size() > options_.ranks_max - waiting_.size()) {
+    const auto known = waiting_.find(rank);
+    if (known == waiting_.end()) continue;
+    replaced_blocks += BlocksOf(known->second.rank);
+    ++replaced_ranks;
+  }
+  if (blocks > options_.blocks_max - (blocks_ - replaced_blocks) ||
+      partition.ranks.size() > options_.ranks_max - (waiting_.size() - replaced_ranks)) {
     return Fail(ErrorCode::kTooLarge,
-                fmt::format("recovered blocks of unregistered workers are limited to {}, and to {} "
-                            "ranks",
+                fmt::format("recovered blocks that wait are limited to {}, and to {} ranks",
                             options_.blocks_max, options_.ranks_max));
   }
+  blocks_ += blocks - replaced_blocks;
   for (auto& [rank, recovered] : partition.ranks) {
-    if (waiting_.contains(rank)) continue;
-    blocks_ += BlocksOf(recovered);
-    waiting_.emplace(rank,
-                     Waiting{partition.partition, partition.block_size, now, std::move(recovered)});
+    waiting_.insert_or_assign(
+        rank, Waiting{partition.partition, partition.block_size, now, std::move(recovered)});
   }
   return {};
+}
+
+bool Quarantine::IsFresher(Rank rank, const RecoveredRank& recovered) const {
+  const auto known = waiting_.find(rank);
+  if (known == waiting_.end()) return true;
+  const auto& watermark = known->second.rank.watermark;
+  return !watermark || (recovered.watermark && *recovered.watermark > *watermark);
 }
 
 std::optional<RecoveredRank> Quarantine::Take(Rank rank, const Partition& partition,

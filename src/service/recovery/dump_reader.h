@@ -1,4 +1,4 @@
-// Reads a peer's /dump into partitions.
+// Reads a peer's /dump, as JSON, into partitions.
 #pragma once
 
 #include <array>
@@ -7,8 +7,9 @@
 #include <memory>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/result.h"
-#include "service/indexer/recovered_rank.h"
+#include "service/recovery/recovered_rank.h"
 
 namespace kvr::service {
 
@@ -54,6 +55,9 @@ class DumpReader {
   class Sink {
    public:
     virtual ~Sink() = default;
+    // Before anything else of a binary dump: when it was begun, since the Unix epoch. An error
+    // ends the reading.
+    virtual Result<void> Begin(Nanos /*written*/) { return {}; }
     virtual void Take(RecoveredPartition partition) = 0;
     // `name` is the partition as far as it could be read.
     virtual void Reject(std::string_view name, DumpReject reason, std::string_view detail) = 0;

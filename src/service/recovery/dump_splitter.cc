@@ -1,4 +1,4 @@
-#include "service/indexer/dump_splitter.h"
+#include "service/recovery/dump_splitter.h"
 
 #include <algorithm>
 

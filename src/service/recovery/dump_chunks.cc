@@ -1,4 +1,4 @@
-#include "service/indexer/dump_chunks.h"
+#include "service/recovery/dump_chunks.h"
 
 #include <algorithm>
 

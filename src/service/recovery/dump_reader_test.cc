@@ -1,4 +1,4 @@
-#include "service/indexer/dump_reader.h"
+#include "service/recovery/dump_reader.h"
 
 #include <algorithm>
 #include <bit>

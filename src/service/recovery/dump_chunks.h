@@ -30,6 +30,8 @@ enum class DumpChunk : std::uint32_t {
 };
 // Later versions may add kinds; a reader passes over those that have this bit.
 inline constexpr std::uint32_t kOptionalChunk = 0x8000'0000u;
+inline constexpr auto kAboutChunk = static_cast<DumpChunk>(kOptionalChunk | 1);
+inline constexpr auto kDigestChunk = static_cast<DumpChunk>(kOptionalChunk | 2);
 
 // Appends a dump's head and chunks to texts, one after the other. Not thread-safe.
 class DumpChunkWriter {

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,9 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "base/hex.h"
-#include "service/indexer/binary_dump_reader.h"
-#include "service/indexer/binary_dump_writer.h"
-#include "service/indexer/dump_records.h"
+#include "service/recovery/binary_dump_reader.h"
+#include "service/recovery/binary_dump_writer.h"
+#include "service/recovery/dump_records.h"
 
 namespace kvr::service {
 namespace {
@@ -40,10 +42,9 @@ struct Fleet {
     EXPECT_TRUE(catalog.AddRank(spec));
     EXPECT_TRUE(IndexOf(partition).index->AddRank(rank));
   }
-  void Exact(Rank rank, std::uint64_t watermark) {
+  void Exact(Rank rank, std::uint64_t watermark, std::optional<std::uint64_t> digest = {}) {
     fleet::RankHealth& health = *catalog.snapshot()->Find(rank)->health;
-    health.SetWatermark(watermark);
-    health.SetStatus({RankState::kExact, StateReason::kNone}, "", Nanos{1});
+    health.SetPosition(StreamPosition{watermark, digest});
   }
   index::PartitionIndex& IndexOf(const Partition& partition) {
     return **indexes.GetOrCreate(partition, 4);
@@ -53,8 +54,8 @@ struct Fleet {
     index.Apply(*index.AddRank(event.rank), event);
   }
 
-  std::string Dump(std::size_t bytes = 1'000) const {
-    BinaryDumpWriter writer(indexes.List(), catalog.snapshot());
+  std::string Dump(std::size_t bytes = 1'000, Nanos now = Nanos{0}) const {
+    BinaryDumpWriter writer(indexes.List(), catalog.snapshot(), now);
     std::string all;
     for (std::string piece; writer.Next(bytes, piece);)
       all += piece;
@@ -77,7 +78,7 @@ std::unique_ptr<Fleet> Sample() {
   fleet->Add(kPartition, kOne);
   fleet->Add(kPartition, kTwo);
   fleet->Add({"z", "default"}, {WorkerId{3}, 0});
-  fleet->Exact(kOne, 17);
+  fleet->Exact(kOne, 17, 0xABC);
   const auto blocks = Chain(1, 6);
   PlacementEvent event;
   event.rank = kOne;
@@ -109,6 +110,7 @@ std::unique_ptr<Fleet> Sample() {
 
 std::string Describe(const RecoveredRank& rank) {
   std::string text = rank.watermark ? fmt::format("@{}", *rank.watermark) : "";
+  if (rank.digest) text += fmt::format("={:x}", *rank.digest);
   for (const auto& run : rank.held.runs) {
     text += fmt::format(" tiers {:x}{}:", run.tiers, run.eligible ? " eligible" : "");
     if (run.parent) text += fmt::format("{}>", Raw(*run.parent));
@@ -159,7 +161,7 @@ Recorder Read(std::string_view dump, std::size_t piece = std::string_view::npos,
 
 const char* const kSampleLines[] = {
     "org/a:b|g 4",
-    ("1.0@17 tiers 3 eligible:1001/1,1002/2, tiers 1 eligible:1002>1003/3,1004/4,"
+    ("1.0@17=abc tiers 3 eligible:1001/1,1002/2, tiers 1 eligible:1002>1003/3,1004/4,"
      " tiers 4:1004>1005/5,1006/6,"),
     "2.3 tiers 1:5001/1,5002/2,5003/3, group 2 rule 1 size 4 window 8:5003@3,",
     "z|default 4",
@@ -189,7 +191,7 @@ TEST(BinaryDump, ACopyDumpsTheSame) {
       ApplyRecovered(recovered, rank, index, *index.index->AddRank(rank));
     }
   }
-  copy.Exact(kOne, 17);
+  copy.Exact(kOne, 17, 0xABC);
   EXPECT_EQ(copy.Dump(), fleet->Dump());
 }
 
@@ -351,6 +353,54 @@ TEST(BinaryDump, ForeignBytesAreRefused) {
   EXPECT_EQ(Read(Made().Chunk(kOptionalChunk | 7, "later").Done(0)).error.message, "");
 }
 
+TEST(BinaryDump, SaysWhenItWasBegun) {
+  struct Dated final : DumpReader::Sink {
+    Result<void> Begin(Nanos when) override {
+      written = when;
+      if (!refuse) return {};
+      return Fail(ErrorCode::kUnprocessable, "too old");
+    }
+    void Take(RecoveredPartition /*partition*/) override { ++taken; }
+    void Reject(std::string_view /*name*/, DumpReject /*reason*/,
+                std::string_view detail) override {
+      ADD_FAILURE() << detail;
+    }
+    void PassOver(std::string_view /*name*/, std::size_t /*events*/) override {}
+
+    Nanos written{0};
+    std::size_t taken = 0;
+    bool refuse = false;
+  };
+  const auto fleet = Sample();
+  BinaryDumpWriter writer(fleet->indexes.List(), fleet->catalog.snapshot(),
+                          std::chrono::microseconds(1'790'000'000'123'999));
+  std::string dump;
+  writer.Next(1u << 20, dump);
+  Dated used;
+  BinaryDumpReader reader({}, used);
+  EXPECT_TRUE(reader.Put(dump));
+  EXPECT_EQ(used.written, Millis{1'790'000'000'123});
+  EXPECT_EQ(used.taken, 2u);
+  Dated refused;
+  refused.refuse = true;
+  BinaryDumpReader other({}, refused);
+  EXPECT_EQ(other.Put(dump).error().message, "too old");
+  EXPECT_EQ(refused.taken, 0u);
+  // A time that no clock can count.
+  EXPECT_THAT(Read(Made().Chunk(kAboutChunk, std::string(8, '\xFF')).Done(0)).error.message,
+              HasSubstr("does not say when it was written"));
+  EXPECT_THAT(Read(Made().Chunk(kAboutChunk, "short").Done(0)).error.message,
+              HasSubstr("does not say when it was written"));
+  // Later versions may say more.
+  EXPECT_EQ(Read(Made().Chunk(kAboutChunk, std::string(20, '\0')).Done(0)).error.message, "");
+}
+
+TEST(BinaryDump, ARankThatWasClearedMeanwhileHasNoWatermark) {
+  const auto fleet = Sample();
+  fleet->catalog.snapshot()->Find(kOne)->health->SetPosition(std::nullopt);
+  EXPECT_THAT(Read(fleet->Dump()).lines[1], testing::StartsWith("1.0 tiers"));
+}
+
 std::string EmptySideGroup(std::uint32_t group) {
   std::string head;
   AppendNumber(head, group);
@@ -386,6 +436,15 @@ TEST(BinaryDump, APartitionThatIsWrongIsRejectedAlone) {
       Made().Partition("bad").Rank(1).Chunk(DumpChunk::kSides, side).End(1, 0),
       Made().Partition("bad").Rank(1).Chunk(DumpChunk::kRank, side).End(1, 0),
       Made().Partition("bad").Chunk(DumpChunk::kPartitionEnd, side),
+      Made().Partition("bad").Rank(1).Chunk(kDigestChunk, std::string(8, 'd')).End(1, 0),
+      Made().Partition("bad").Rank(1, 1).Chunk(kDigestChunk, "short").End(1, 0),
+      Made().Partition("bad").Chunk(kDigestChunk, std::string(8, 'd')).End(0, 0),
+      Made()
+          .Partition("bad")
+          .Rank(1, 1)
+          .Chunk(kDigestChunk, std::string(8, 'd'))
+          .Chunk(kDigestChunk, std::string(8, 'd'))
+          .End(1, 0),
       ManySideGroups(257),
       Made()
           .Partition("bad")
@@ -438,28 +497,32 @@ TEST(BinaryDump, Limits) {
 TEST(BinaryDump, GoldenBytes) {
   Fleet fleet;
   fleet.Add({"m", "g"}, {WorkerId{0x0102030405060708}, 9});
-  fleet.Exact({WorkerId{0x0102030405060708}, 9}, 0x11);
+  fleet.Exact({WorkerId{0x0102030405060708}, 9}, 0x11, 0xFEDC'BA98'7654'3210);
   const PlacedBlock block{EngineHash{0xA1}, BlockHash{0xB2}};
   PlacementEvent event;
   event.rank = {WorkerId{0x0102030405060708}, 9};
   event.blocks = std::span(&block, 1);
   event.eligible = true;
   fleet.Store({"m", "g"}, event);
-  const std::string dump = fleet.Dump();
+  const std::string dump = fleet.Dump(1'000, Millis{0x123456789});
   EXPECT_EQ(ToHex(std::as_bytes(std::span(dump))),
             // head: version 1
             "894b565244554d500100000000000000"
+            // begun 0x0123456789 ms after the epoch
+            "0100008008000000896745230100000070e4992a33b813b5"
             // partition: block size 4, "m", "g"
-            "010000000e00000004000000010000006d010000006729d17e0366879338"
+            "010000000e00000004000000010000006d0100000067ec17d3b5c9ae85e0"
             // rank 9 of the worker, watermark 0x11
-            "02000000180000000807060504030201090000000100000011000000000000005832bac9a265dc05"
+            "02000000180000000807060504030201090000000100000011000000000000001f66f0b06db65416"
+            // digest of message 0x11
+            "02000080080000001032547698badcfee9b09575c36e1677"
             // one eligible block on the device, from the root
             "030000002000000001000000010002000000000000000000a100000000000000b200000000000000"
-            "0167d40e5e64d830"
+            "f3047c0765079bb7"
             // one rank, one block
-            "0500000010000000010000000000000001000000000000000e16546c33b7adb8"
+            "05000000100000000100000000000000010000000000000050180049a9f84078"
             // one partition
-            "0600000008000000010000000000000068cb2b80c464e7db");
+            "0600000008000000010000000000000000740ad05d383f04");
 }
 
 }  // namespace

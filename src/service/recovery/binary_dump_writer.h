@@ -1,4 +1,4 @@
-// Writes GET /dump?format=binary, a piece at a time.
+// Writes GET /dump?format=binary and snapshots, a piece at a time.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "fleet/catalog.h"
 #include "index/index_set.h"
 #include "index/rank_copy.h"
 #include "index/side_groups.h"
-#include "service/indexer/dump_chunks.h"
-#include "service/indexer/dump_writer.h"
+#include "service/recovery/dump_chunks.h"
+#include "service/recovery/dump_writer.h"
 
 namespace kvr::service {
 
@@ -21,17 +22,19 @@ namespace kvr::service {
 // moment.
 //
 // A watermark is read before the rank's blocks are, so that whoever enters the blocks and then the
-// stream from the watermark on misses nothing. It is written of exact ranks only.
+// stream from the watermark on misses nothing. It is written of ranks with a position only, see
+// RankHealth; a rank that was cleared while its blocks were read has none.
 class BinaryDumpWriter final : public DumpSource {
  public:
-  // `snapshot` says which ranks there are and how they are doing.
+  // `snapshot` says which ranks there are and how they are doing, `now` is the wall time.
   BinaryDumpWriter(std::vector<std::shared_ptr<index::PartitionIndex>> partitions,
-                   std::shared_ptr<const fleet::Snapshot> snapshot);
+                   std::shared_ptr<const fleet::Snapshot> snapshot, Nanos now);
 
   bool Next(std::size_t bytes, std::string& piece) override;
 
  private:
   void WriteSome(std::string& out);
+  void WriteAbout(std::string& out);
   void BeginPartition(std::string& out);
   void EndPartition(std::string& out);
   void BeginRank(const fleet::RankEntry& entry, std::string& out);
@@ -40,6 +43,7 @@ class BinaryDumpWriter final : public DumpSource {
 
   const std::vector<std::shared_ptr<index::PartitionIndex>> partitions_;
   const std::shared_ptr<const fleet::Snapshot> snapshot_;
+  const Nanos now_;
   DumpChunkWriter chunks_;
   bool begun_ = false;
   bool ended_ = false;

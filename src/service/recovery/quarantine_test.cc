@@ -1,4 +1,4 @@
-#include "service/indexer/quarantine.h"
+#include "service/recovery/quarantine.h"
 
 #include <gtest/gtest.h>
 
@@ -44,12 +44,42 @@ TEST(Quarantine, AnotherPartitionOrBlockSizeMakesItUseless) {
   EXPECT_EQ(quarantine.blocks(), 0u);
 }
 
-TEST(Quarantine, WhatWaitsHereAlreadyStays) {
-  Quarantine quarantine({});
-  ASSERT_TRUE(quarantine.Add(Known({kOne}, 2), Nanos{0}));
-  ASSERT_TRUE(quarantine.Add(Known({kOne}, 5), Nanos{0}));
-  EXPECT_EQ(quarantine.blocks(), 2u);
-  EXPECT_EQ(quarantine.Take(kOne, kPartition, 4, Nanos{0})->held.blocks.size(), 2u);
+// The file is read first, then the peers' dumps come.
+TEST(Quarantine, OfTwoPicturesTheOneWithTheHigherWatermarkStays) {
+  using Watermark = std::optional<std::uint64_t>;
+  const struct {
+    Watermark first;
+    Watermark second;
+    bool replaced;
+  } rows[] = {
+      {5, 6, true},   {5, 5, false},           {5, 4, false},
+      {5, {}, false}, {std::nullopt, 4, true}, {std::nullopt, std::nullopt, true},
+  };
+  for (const auto& row : rows) {
+    Quarantine quarantine({});
+    RecoveredPartition first = Known({kOne, kTwo}, 2);
+    first.ranks[kOne].watermark = row.first;
+    ASSERT_TRUE(quarantine.Add(std::move(first), Nanos{0}));
+    RecoveredPartition second = Known({kOne}, 3);
+    second.ranks[kOne].watermark = row.second;
+    ASSERT_TRUE(quarantine.Add(std::move(second), Nanos{0}));
+    EXPECT_EQ(quarantine.blocks(), row.replaced ? 5u : 4u);
+    EXPECT_EQ(quarantine.ranks(), 2u);
+    const auto taken = quarantine.Take(kOne, kPartition, 4, Nanos{0});
+    EXPECT_EQ(taken->watermark, row.replaced ? row.second : row.first);
+    EXPECT_EQ(taken->held.blocks.size(), row.replaced ? 3u : 2u);
+  }
+}
+
+TEST(Quarantine, WhatIsReplacedMakesRoom) {
+  Quarantine::Options options;
+  options.blocks_max = 5;
+  options.ranks_max = 1;
+  Quarantine quarantine(options);
+  ASSERT_TRUE(quarantine.Add(Known({kOne}, 4), Nanos{0}));
+  EXPECT_TRUE(quarantine.Add(Known({kOne}, 5), Nanos{0}));
+  EXPECT_FALSE(quarantine.Add(Known({kOne}, 6), Nanos{0}));
+  EXPECT_EQ(quarantine.blocks(), 5u);
 }
 
 TEST(Quarantine, Row99DropsAfterTheGrace) {

@@ -1,4 +1,4 @@
-#include "service/indexer/recovered_rank.h"
+#include "service/recovery/recovered_rank.h"
 
 namespace kvr::service {
 

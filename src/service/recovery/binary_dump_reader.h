@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "service/indexer/dump_chunks.h"
-#include "service/indexer/dump_reader.h"
-#include "service/indexer/recovered_rank.h"
+#include "service/recovery/dump_chunks.h"
+#include "service/recovery/dump_reader.h"
+#include "service/recovery/recovered_rank.h"
 
 namespace kvr::service {
 
@@ -36,10 +36,16 @@ class BinaryDumpReader {
 
  private:
   Result<void> Take(std::uint32_t kind, std::string_view payload);
+  // Of the optional kinds.
+  Result<void> TakeAbout(std::string_view payload);
+  // The number of a known kind came.
+  Result<void> TakeKnown(DumpChunk kind, std::string_view payload);
+  void TakeRejecting(DumpChunk kind, std::string_view payload);
   Result<void> BeginPartition(std::string_view payload);
   // Errors of the following reject the partition.
   Result<void> TakeInPartition(DumpChunk kind, std::string_view payload);
   Result<void> ReadRank(std::string_view payload);
+  Result<void> ReadDigest(std::string_view payload);
   Result<void> ReadRuns(std::string_view payload);
   Result<void> ReadSides(std::string_view payload);
   // The rank goes on with that group. Groups without blocks cost memory too.

@@ -1,4 +1,4 @@
-#include "service/indexer/dump_writer.h"
+#include "service/recovery/dump_writer.h"
 
 #include <string>
 #include <utility>
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "model/placement_event.h"
-#include "service/indexer/dump_reader.h"
+#include "service/recovery/dump_reader.h"
 
 namespace kvr::service {
 namespace {
@@ -89,6 +89,51 @@ class Rebuild final : public DumpReader::Sink {
 
   index::IndexSet indexes{index::IndexOptions{}};
 };
+
+// Row 36: names are opaque texts.
+TEST(DumpWriter, NamesWithAnyCharacterAreReadBackEqual) {
+  std::string all_ascii;
+  for (char c = 1; c > 0; ++c)
+    all_ascii += c;
+  const std::string names[] = {"llama3:8b",
+                               "a:b:c",
+                               ":",
+                               "::",
+                               "%3A",
+                               "%",
+                               R"("quoted" \ \")",
+                               "new\nline",
+                               "{}",
+                               "[",
+                               all_ascii,
+                               "\xC3\xA9\xE4\xB8\xAD\xF0\x9F\x98\x80",
+                               std::string("nul\0byte", 8),
+                               std::string(512, 'x')};
+  index::IndexSet indexes(index::IndexOptions{});
+  std::uint64_t next = 1;
+  for (const std::string& model : names) {
+    for (const std::string& group : {std::string("default"), std::string("g:\"h"), model}) {
+      Store(**indexes.GetOrCreate({model, group}, 4), {WorkerId{next}, 0}, next * 100, 3);
+      ++next;
+    }
+  }
+  for (const auto form : {DumpWriter::Form::kObject, DumpWriter::Form::kLines}) {
+    const std::string text = Text(indexes, form, 10'000);
+    Rebuild rebuilt;
+    DumpReader reader(
+        {}, form == DumpWriter::Form::kLines ? DumpReader::Form::kLines : DumpReader::Form::kObject,
+        rebuilt);
+    for (const char byte : text)
+      ASSERT_TRUE(reader.Put(std::string_view(&byte, 1)));
+    ASSERT_TRUE(reader.Finish());
+    const auto before = indexes.List();
+    const auto after = rebuilt.indexes.List();
+    ASSERT_EQ(after.size(), before.size());
+    for (std::size_t i = 0; i < before.size(); ++i)
+      EXPECT_EQ(after[i]->partition, before[i]->partition);
+    EXPECT_EQ(Text(rebuilt.indexes, form, 10'000), text);
+  }
+}
 
 TEST(DumpWriter, LongChainsAreCutAndReadBackEqual) {
   index::IndexSet indexes(index::IndexOptions{});

@@ -1,4 +1,4 @@
-#include "service/indexer/dump_writer.h"
+#include "service/recovery/dump_writer.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "service/indexer/dump_reader.h"
+#include "service/recovery/dump_reader.h"
 
 #include <limits>
 #include <optional>
@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "service/indexer/dump_splitter.h"
+#include "service/recovery/dump_splitter.h"
 
 namespace kvr::service {
 namespace {

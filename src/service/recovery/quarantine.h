@@ -1,4 +1,4 @@
-// Blocks that a peer knew of ranks which nobody has registered here yet.
+// Blocks of peers and snapshots, until the stream of their rank begins here.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "model/ids.h"
-#include "service/indexer/recovered_rank.h"
+#include "service/recovery/recovered_rank.h"
 
 namespace kvr::service {
 
@@ -25,7 +25,9 @@ class Quarantine {
 
   explicit Quarantine(const Options& options) : options_(options) {}
 
-  // Adds the ranks of a partition; those that wait here already stay as they are.
+  // Adds the ranks of a partition. Of two pictures of one rank the fresher stays: the one with the
+  // higher watermark; one without a watermark gives way to any that comes later. What the stream
+  // makes of a picture of an engine that is gone: RankStream::Adopt.
   Result<void> Add(RecoveredPartition partition, Nanos now);
 
   // Hands over the blocks of a rank that was registered at `registered`; nothing when there are
@@ -47,6 +49,9 @@ class Quarantine {
     Nanos since{0};
     RecoveredRank rank;
   };
+
+  // Whether a picture of the rank that comes now is used.
+  [[nodiscard]] bool IsFresher(Rank rank, const RecoveredRank& recovered) const;
 
   const Options options_;
   std::map<Rank, Waiting> waiting_;

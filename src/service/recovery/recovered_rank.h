@@ -1,4 +1,5 @@
-// What a peer's dump says about one rank, one partition: blocks that wait to be believed.
+// What a dump of a peer or of this router's past says about one rank, one partition: blocks that
+// wait to be believed.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +16,10 @@
 namespace kvr::service {
 
 struct RecoveredRank {
-  // The last message of the rank's stream that the peer had applied, when all before it were
-  // applied too: only then may the stream go on from there.
+  // The last message of the rank's stream that had been applied, when all before it were applied
+  // too: only then may the stream go on from there.
   std::optional<std::uint64_t> watermark;
+  std::optional<std::uint64_t> digest;  // of that message, see StreamPosition
   index::RankCopy held;
   std::vector<index::SideGroupCopy> sides;  // of a hybrid model; what it needs beside `held`
 };

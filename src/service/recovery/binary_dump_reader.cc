@@ -1,17 +1,20 @@
-#include "service/indexer/binary_dump_reader.h"
+#include "service/recovery/binary_dump_reader.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "service/indexer/dump_records.h"
+#include "service/recovery/dump_records.h"
 
 namespace kvr::service {
 namespace {
 
 constexpr unsigned kAllTiers = (1u << kTierCount) - 1;
 constexpr unsigned kSideTiers = index::TierBit(Tier::kDevice) | index::TierBit(Tier::kHostPinned);
+
+// A time stamp, in ms, that fits into Nanos.
+constexpr std::uint64_t kYearsMillis = 9'000'000'000'000;
 
 constexpr std::size_t kSideGroupsMax = 256;  // of one rank; no engine has so many
 
@@ -45,30 +48,48 @@ Result<void> BinaryDumpReader::Finish() {
 
 Result<void> BinaryDumpReader::Take(std::uint32_t kind, std::string_view payload) {
   const auto known = static_cast<DumpChunk>(kind);
-  if (known >= DumpChunk::kPartition && known <= DumpChunk::kEnd) {
-    const bool outside = known == DumpChunk::kPartition || known == DumpChunk::kEnd;
-    if (outside == in_partition_) {
-      return Malformed(fmt::format("the dump has a chunk of kind {} where none can be", kind));
-    }
-    if (known == DumpChunk::kPartition) return BeginPartition(payload);
-    if (known == DumpChunk::kEnd) return CheckPartitions(payload);
-    if (!rejected_) {
-      if (const auto taken = TakeInPartition(known, payload); !taken) {
-        rejected_ = true;
-        rank_ = nullptr;
-        const Partition name = std::exchange(partition_, {}).partition;
-        sink_.Reject(fmt::format("{}:{}", name.model_name, name.routing_group),
-                     taken.error().code == ErrorCode::kTooLarge ? DumpReject::kTooLarge
-                                                                : DumpReject::kMalformed,
-                     taken.error().message);
-      }
-    }
-    in_partition_ = known != DumpChunk::kPartitionEnd;
-    return {};
-  }
+  if (known >= DumpChunk::kPartition && known <= DumpChunk::kEnd) return TakeKnown(known, payload);
+  if (known == kAboutChunk) return TakeAbout(payload);
+  if (known == kDigestChunk && in_partition_) TakeRejecting(known, payload);
   if ((kind & kOptionalChunk) != 0) return {};
   return Fail(ErrorCode::kUnprocessable,
               fmt::format("the dump has chunks of kind {}, which this program cannot read", kind));
+}
+
+Result<void> BinaryDumpReader::TakeKnown(DumpChunk kind, std::string_view payload) {
+  const bool outside = kind == DumpChunk::kPartition || kind == DumpChunk::kEnd;
+  if (outside == in_partition_) {
+    return Malformed(fmt::format("the dump has a chunk of kind {} where none can be",
+                                 static_cast<std::uint32_t>(kind)));
+  }
+  if (kind == DumpChunk::kPartition) return BeginPartition(payload);
+  if (kind == DumpChunk::kEnd) return CheckPartitions(payload);
+  TakeRejecting(kind, payload);
+  in_partition_ = kind != DumpChunk::kPartitionEnd;
+  return {};
+}
+
+void BinaryDumpReader::TakeRejecting(DumpChunk kind, std::string_view payload) {
+  if (rejected_) return;
+  const auto taken = TakeInPartition(kind, payload);
+  if (taken) return;
+  rejected_ = true;
+  rank_ = nullptr;
+  const Partition name = std::exchange(partition_, {}).partition;
+  sink_.Reject(
+      fmt::format("{}:{}", name.model_name, name.routing_group),
+      taken.error().code == ErrorCode::kTooLarge ? DumpReject::kTooLarge : DumpReject::kMalformed,
+      taken.error().message);
+}
+
+Result<void> BinaryDumpReader::TakeAbout(std::string_view payload) {
+  PayloadCursor cursor(payload);
+  std::uint64_t written = 0;
+  // Later versions may say more.
+  if (!cursor.Read(written) || written > kYearsMillis) {
+    return Malformed("the dump does not say when it was written");
+  }
+  return sink_.Begin(Millis{static_cast<std::int64_t>(written)});
 }
 
 Result<void> BinaryDumpReader::BeginPartition(std::string_view payload) {
@@ -106,6 +127,7 @@ Result<void> BinaryDumpReader::TakeInPartition(DumpChunk kind, std::string_view 
     return {};
   }
   if (rank_ == nullptr) return Malformed("blocks of no rank");
+  if (kind == kDigestChunk) return ReadDigest(payload);
   KVR_TRY_VOID(kind == DumpChunk::kRuns ? ReadRuns(payload) : ReadSides(payload));
   return CheckSize();
 }
@@ -126,6 +148,16 @@ Result<void> BinaryDumpReader::ReadRank(std::string_view payload) {
   rank_ = &entry->second;
   if (flags != 0) rank_->watermark = watermark;
   return CheckSize();
+}
+
+Result<void> BinaryDumpReader::ReadDigest(std::string_view payload) {
+  PayloadCursor cursor(payload);
+  std::uint64_t digest = 0;
+  if (!cursor.Read(digest) || !cursor.at_end() || !rank_->watermark || rank_->digest) {
+    return Malformed("the digest of a rank's message is none");
+  }
+  rank_->digest = digest;
+  return {};
 }
 
 Result<void> BinaryDumpReader::ReadRuns(std::string_view payload) {

@@ -1,0 +1,58 @@
+// Fetches the dump of another router.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "net/http_client.h"
+#include "net/io_runtime.h"
+#include "net/task.h"
+#include "service/recovery/dump_reader.h"
+#include "service/recovery/recovered_taker.h"
+#include "service/recovery/stream_start.h"
+
+namespace kvr::service {
+
+// The answer header of /dump that names the process, so that one who asks itself sees it.
+inline constexpr std::string_view kInstanceHeader = "x-kvroute-instance";
+// A name that no other process has.
+std::string MakeInstanceName();
+
+// Asks peers for their dump, in the binary form, else as lines or as one JSON object, which is all
+// that the reference has. One coroutine at a time.
+class PeerDumps {
+ public:
+  struct Options {
+    std::vector<std::string> urls;  // base URLs
+    std::string self;               // the instance name of this process
+    Millis connect_timeout{2'000};
+    Millis idle_timeout{10'000};  // longest silence of a peer; there is no limit on the whole
+    DumpReader::Options reader;
+
+    [[nodiscard]] Result<void> Validate() const;
+  };
+
+  // `progress` is called now and then while a dump is read. All must outlive the object.
+  PeerDumps(net::IoRuntime& runtime, StreamStart& streams, RecoveryCounts& counts,
+            const Options& options, std::function<void()> progress);
+
+  // In order until one has something. kRecovered; else kEmpty when any answered or there is nobody
+  // left worth asking, kFailed when none did.
+  net::Task<DumpOutcome> AskAll();
+
+ private:
+  net::Task<DumpOutcome> Ask(const std::string& peer);
+  net::Task<Result<void>> Read(const std::string& peer, RecoveredTaker& taker, bool& own);
+
+  StreamStart& streams_;
+  RecoveryCounts& counts_;
+  const Options options_;
+  const std::function<void()> progress_;
+  net::HttpClient client_;
+};
+
+}  // namespace kvr::service
