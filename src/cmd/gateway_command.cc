@@ -15,7 +15,7 @@
 #include "cmd/descriptor_limit.h"
 #include "cmd/gateway_config.h"
 #include "cmd/parse_words.h"
-#include "cmd/recovery_config.h"
+#include "cmd/recovery.h"
 #include "cmd/server_main.h"
 #include "cmd/worker_config.h"
 #include "config/option_table.h"

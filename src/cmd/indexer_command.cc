@@ -16,7 +16,7 @@
 #include "cmd/descriptor_limit.h"
 #include "cmd/indexer_config.h"
 #include "cmd/parse_words.h"
-#include "cmd/recovery_config.h"
+#include "cmd/recovery.h"
 #include "cmd/server_main.h"
 #include "config/option_table.h"
 #include "fleet/catalog.h"

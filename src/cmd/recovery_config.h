@@ -1,8 +1,6 @@
 // What a router is told about its warm start: snapshot, peers, and what waits.
 #pragma once
 
-#include <memory>
-
 #include "base/result.h"
 #include "service/recovery/quarantine.h"
 #include "service/recovery/snapshot_writer.h"
@@ -25,36 +23,6 @@ struct RecoveryConfig {
   // After loading: splits lists that were given in one word, gives the process its name and checks
   // everything. kInvalidArgument.
   Result<void> Finish();
-};
-
-// The parts of a running router that these make, in the order in which they are needed.
-class Recovery {
- public:
-  struct Parts {
-    service::StreamStart& streams;
-    const index::IndexSet& indexes;
-    const fleet::Catalog& catalog;
-    metrics::Registry& registry;
-    const Clock& clock;
-    service::StreamStart::Failed failed;  // see WarmStart
-  };
-
-  // From now on streams wait, if there is something to begin with. All must outlive the object.
-  Recovery(const Parts& parts, const RecoveryConfig& config);
-
-  // Once the HTTP API listens.
-  void Start();
-  // Before the ingest stops.
-  void StopReading();
-  // After it has stopped: the last snapshot is written.
-  void StopWriting();
-
-  // Null when there is nothing to begin with.
-  [[nodiscard]] const service::WarmStart* warm() const { return warm_.get(); }
-
- private:
-  std::unique_ptr<service::WarmStart> warm_;
-  std::unique_ptr<service::SnapshotWriter> writer_;  // asks warm_
 };
 
 }  // namespace kvr::cmd

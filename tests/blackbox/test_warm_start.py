@@ -383,15 +383,13 @@ class WarmStart(unittest.TestCase):
 
     def test_an_old_file_is_refused(self):
         self.filled(self.engine())
-        settle(lambda: self.outcomes(self.aged()), {"failed": 1})
+        late = self.ready(self.later("--snapshot-max-age-ms", 1))
+        self.assertEqual(self.outcomes(late), {"failed": 1})
+        self.assertEqual(self.waiting(late), 0)
+        self.assertIn("snapshot.max_age_ms allows", late.log())
+        self.assertEqual(late.stop(signal.SIGKILL), -signal.SIGKILL)
         self.assertEqual(self.outcomes(self.ready(self.later("--snapshot-max-age-ms", 0))),
                          {"recovered": 1})
-
-    def aged(self):
-        indexer = self.ready(self.later("--snapshot-max-age-ms", 1))
-        self.assertEqual(self.waiting(indexer), 0)
-        self.assertIn("snapshot.max_age_ms allows", indexer.log())
-        return indexer
 
     def test_a_folder_in_its_place(self):
         os.mkdir(self.path)
@@ -492,6 +490,19 @@ class WarmStart(unittest.TestCase):
         settle(lambda: third.rank()["reason"], "recovered")
         self.assertEqual(third.rank()["blocks"]["device"], 2)
         self.assertEqual(third.client.get("/dump").status, 404)  # only where it is wanted
+
+    def test_the_gateway_is_not_ready_before_a_peer_answered(self):
+        engine = self.engine()
+        gateway = self.gateway(engine, "--peers", "http://127.0.0.1:9")
+        answer = gateway.client.get("/ready")
+        self.assertEqual(answer.status, 503)
+        self.assertTrue(any("recovering from" in reason for reason in answer.json["reasons"]),
+                        answer.json)
+        engine.wait_subscriber()  # its stream waits for the first round only
+        engine.send(stored([11], None, A))
+        settle(lambda: gateway.rank()["blocks"]["device"], 1)
+        self.assertGreaterEqual(gateway.metrics().total("kvr_recovery_dumps_total", source="peer",
+                                                        outcome="failed"), 1)
 
     def test_ranks_of_one_stream(self):
         engine = self.engine(replay=True)

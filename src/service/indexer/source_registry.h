@@ -64,7 +64,6 @@ class SourceRegistry {
 
   [[nodiscard]] const fleet::Catalog& catalog() const { return catalog_; }
   [[nodiscard]] const index::IndexSet& indexes() const { return indexes_; }
-  [[nodiscard]] const StreamStart& streams() const { return streams_; }
 
  private:
   // The partition's index; from now on FindIndex does not remove it.
