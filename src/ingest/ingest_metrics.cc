@@ -109,6 +109,11 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
                  {{"field", "token_offset"}});
   add_translated(&TranslatorStats::skipped_copies_left, kSkipped, kSkippedHelp,
                  {{"field", "remaining_copy_counts"}});
+  add_translated(&TranslatorStats::skipped_positions, kSkipped, kSkippedHelp,
+                 {{"field", "start_position"}});
+  add_translated(&TranslatorStats::skipped_mm_infos, kSkipped, kSkippedHelp,
+                 {{"field", "mm_extra_info"}});
+  add_translated(&TranslatorStats::skipped_flags, kSkipped, kSkippedHelp, {{"field", "sce"}});
   add_translated(&TranslatorStats::trailing_bytes, "kvr_ingest_trailing_bytes_total",
                  "Bytes of payloads behind their batch");
 }

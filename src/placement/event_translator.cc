@@ -101,6 +101,10 @@ class EventTranslator::Impl {
     const auto placed =
         router_.Place(options_.limits, options_.rank, options_.any_worker, out, batch_);
     if (!placed) ++stats_.bad_batches;
+    stats_.skipped_session_ids += router_.skipped().session_id;
+    stats_.skipped_positions += router_.skipped().start_position;
+    stats_.skipped_mm_infos += router_.skipped().mm_extra_info;
+    stats_.skipped_flags += router_.skipped().sce;
     for (const DroppedEvent& dropped : out.dropped)
       ++stats_.dropped[static_cast<std::size_t>(dropped.reason)];
     stats_.stored_blocks += out.blocks.size();

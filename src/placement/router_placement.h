@@ -32,6 +32,9 @@ class RouterPlacement {
                                         bool any_worker, PlacementBatch& out,
                                         wire::EventBatch& shown);
 
+  // Of the events that the last Place decoded.
+  [[nodiscard]] const wire::RouterSkipped& skipped() const { return batch_.skipped; }
+
  private:
   void Add(const wire::RouterEvent& event, Rank rank, PlacementBatch& out);
   void Show(const wire::RouterEvent& event, wire::EventBatch& shown);

@@ -67,11 +67,15 @@ struct TranslatorStats {
   std::uint64_t uncounted_blocks = 0;    // beyond MemoryLimits::counted_blocks_max
   std::uint64_t cut_blocks = 0;          // at the end of a store, for want of tokens
   std::uint64_t legacy_layouts = 0;      // see wire::EventBatch
-  // Fields of a wrong type without which the event is good; see wire::SkippedFields.
+  // Fields of a wrong type without which the event is good; see wire::SkippedFields and
+  // wire::RouterSkipped.
   std::uint64_t skipped_session_ids = 0;
   std::uint64_t skipped_windows = 0;
   std::uint64_t skipped_token_offsets = 0;
   std::uint64_t skipped_copies_left = 0;
+  std::uint64_t skipped_positions = 0;
+  std::uint64_t skipped_mm_infos = 0;
+  std::uint64_t skipped_flags = 0;
   std::uint64_t trailing_bytes = 0;
   std::array<std::uint64_t, kDropReasonCount> dropped{};
   std::uint64_t digest_changes = 0;         // see PlacementBatch::forget

@@ -22,6 +22,7 @@ bool TakeEvent(RouterContext& context, std::uint32_t index) {
   const std::size_t removed = batch.removed.size();
   const std::size_t objects = batch.mm_objects.size();
   const std::size_t offsets = batch.mm_offsets.size();
+  const RouterSkipped skipped = batch.skipped;
   RouterEvent event;
   event.index = index;
   if (ReadRouterEvent(context, event)) {
@@ -33,6 +34,7 @@ bool TakeEvent(RouterContext& context, std::uint32_t index) {
   batch.removed.resize(removed);
   batch.mm_objects.resize(objects);
   batch.mm_offsets.resize(offsets);
+  batch.skipped = skipped;
   in.Seek(start);
   return in.SkipAnyDepth();
 }
@@ -104,6 +106,7 @@ void RouterBatch::Clear() {
   sequence.reset();
   events.clear();
   bad.clear();
+  skipped = {};
   blocks.clear();
   removed.clear();
   mm_objects.clear();

@@ -66,12 +66,23 @@ struct RouterEvent {
   Slice removed;                                // removed
 };
 
+// Fields that were passed over for a value of a wrong type, as if they were absent: they say
+// neither which blocks an event is about nor where they are. Blocks with such an mm_extra_info
+// still count as blocks with objects, because their hashes may cover some.
+struct RouterSkipped {
+  std::uint32_t session_id = 0;
+  std::uint32_t start_position = 0;
+  std::uint32_t mm_extra_info = 0;
+  std::uint32_t sce = 0;
+};
+
 // Reused from message to message: once warm, decoding into it allocates nothing. Not thread-safe.
 struct RouterBatch {
   std::optional<std::uint64_t> publisher_id;  // of the envelope
   std::optional<std::uint64_t> sequence;      // of the envelope
   std::vector<RouterEvent> events;
   std::vector<BadEvent> bad;
+  RouterSkipped skipped;  // of the events that were decoded
 
   std::vector<RouterBlock> blocks;
   std::vector<EngineHash> removed;
@@ -85,7 +96,8 @@ struct RouterBatch {
 // No engine's batch looks like one.
 bool LooksLikeRouterEvents(std::span<const std::byte> payload);
 // Decodes an envelope, a list of events or one event, maps or arrays in field order, into `batch`.
-// Unknown keys are skipped. An event that cannot be decoded costs itself. An error is returned when
+// Unknown keys are skipped; known ones of a wrong type cost the event, but for those that
+// batch.skipped counts. An event that cannot be decoded costs itself. An error is returned when
 // what is around the events is wrong; `batch` is then empty. Views borrow from the payload.
 //
 // Pure; no payload makes it throw or read out of bounds.

@@ -47,6 +47,13 @@ bool ReadCount(MsgpackReader& in, std::size_t have, std::size_t most, std::size_
   return have + count <= most || in.Fail(DecodeErrc::kOverLimit, start);
 }
 
+// The value that began at `start` is not what its field holds, and nothing depends on it.
+bool PassOver(RouterContext& context, std::size_t start, std::uint32_t& counter) {
+  ++counter;
+  context.in.Seek(start);
+  return context.in.Skip(context.limits.depth_max);
+}
+
 // --- multimodal -----------------------------------------------------------------------------
 
 bool ReadOffsets(RouterContext& context, RouterMmObject& object) {
@@ -67,7 +74,7 @@ bool ReadOffsets(RouterContext& context, RouterMmObject& object) {
   return true;
 }
 
-bool ReadMmInfo(RouterContext& context, RouterBlock& block) {
+bool ReadObjects(RouterContext& context, RouterBlock& block) {
   MsgpackReader& in = context.in;
   MsgpackItem head;
   if (!PeekItem(in, head)) return false;
@@ -91,6 +98,20 @@ bool ReadMmInfo(RouterContext& context, RouterBlock& block) {
     block.mm_objects = TailOf(all, begin);
     return true;
   });
+}
+
+bool ReadMmInfo(RouterContext& context, RouterBlock& block) {
+  RouterBatch& batch = context.batch;
+  const std::size_t start = context.in.offset();
+  const std::size_t objects = batch.mm_objects.size();
+  const std::size_t offsets = batch.mm_offsets.size();
+  if (ReadObjects(context, block)) return true;
+  if (context.in.error().code == DecodeErrc::kOverLimit) return false;
+  batch.mm_objects.resize(objects);
+  batch.mm_offsets.resize(offsets);
+  block.mm_objects = {};
+  block.has_mm = true;
+  return PassOver(context, start, batch.skipped.mm_extra_info);
 }
 
 // --- events ---------------------------------------------------------------------------------
@@ -134,6 +155,14 @@ bool ReadOptional(MsgpackReader& in, std::optional<Number>& value, Read read) {
   return read(value.emplace());
 }
 
+bool ReadPosition(RouterContext& context, RouterEvent& event) {
+  const std::size_t start = context.in.offset();
+  const auto read = [&](std::uint32_t& position) { return context.in.ReadU32(position); };
+  if (ReadOptional(context.in, event.start_position, read)) return true;
+  event.start_position.reset();
+  return PassOver(context, start, context.batch.skipped.start_position);
+}
+
 bool ReadStored(RouterContext& context, RouterEvent& event) {
   static constexpr std::array<std::string_view, 3> kFields = {"parent_hash", "start_position",
                                                               "blocks"};
@@ -151,10 +180,7 @@ bool ReadStored(RouterContext& context, RouterEvent& event) {
         return good;
       });
     }
-    if (field == 1 && !short_form) {
-      return ReadOptional(context.in, event.start_position,
-                          [&](std::uint32_t& position) { return context.in.ReadU32(position); });
-    }
+    if (field == 1 && !short_form) return ReadPosition(context, event);
     return ReadBlocks(context, event);
   });
 }
@@ -250,14 +276,16 @@ bool ReadEligible(RouterContext& context, RouterEvent& event) {
   MsgpackItem item;
   if (!PeekItem(context.in, item)) return false;
   event.eligible = item.kind == Kind::kBool && item.number == 1;
+  if (item.kind != Kind::kBool && item.kind != Kind::kNil) ++context.batch.skipped.sce;
   return context.in.Skip(context.limits.depth_max);
 }
 
 bool ReadSession(RouterContext& context, RouterEvent& event) {
+  const std::size_t start = context.in.offset();
   std::optional<std::string_view> text;
-  if (!context.in.ReadOptionalText(text)) return false;
-  event.session_id = text.value_or(std::string_view());
-  return true;
+  const bool good = context.in.ReadOptionalText(text);
+  event.session_id = good ? text.value_or(std::string_view()) : std::string_view();
+  return good || PassOver(context, start, context.batch.skipped.session_id);
 }
 
 bool ReadStateSource(RouterContext& context, RouterEvent& event) {

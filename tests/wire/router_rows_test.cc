@@ -1,5 +1,6 @@
 // RouterEvents: the rows R1 to R22 and T27 to T30 of the wire's edge cases, in MessagePack and
 // JSON.
+#include <array>
 #include <string>
 
 #include <fmt/format.h>
@@ -112,6 +113,70 @@ TEST(RouterRows, R10ToR15Flags) {
   EXPECT_EQ(Again(Store(R"("session_id":null)")).find(ToHex(Bytes("session_id"))),
             std::string::npos);
   EXPECT_EQ(Decoded(Store(R"("session_id":"s")")).events[0].session_id, "s");
+}
+
+// What says neither which blocks are meant nor where they are costs itself alone, and is counted.
+TEST(RouterRows, HintsOfAWrongTypeArePassedOver) {
+  const auto stored = [](std::string_view position, std::string_view mm) {
+    return fmt::format(R"({{"stored":{{"parent_hash":null,"start_position":{},
+        "blocks":[{{"block_hash":11,"tokens_hash":21,"mm_extra_info":{}}}]}}}})",
+                       position, mm);
+  };
+  const auto total = [](const placement::TranslatorStats& stats) {
+    return std::array{stats.skipped_session_ids, stats.skipped_positions, stats.skipped_mm_infos,
+                      stats.skipped_flags};
+  };
+  const std::string plain = "stored device 11=21";
+  const struct {
+    std::string event;
+    std::string outcome;
+    std::array<std::uint64_t, 4> skipped;
+  } rows[] = {
+      {Store(R"("sce":true,"session_id":7)"), plain, {1, 0, 0, 0}},
+      {Store(R"("sce":true,"session_id":{"a":[1]})"), plain, {1, 0, 0, 0}},
+      {Store(R"("sce":true,"session_id":null)"), plain, {0, 0, 0, 0}},
+      {Store(R"("sce":"yes")"), plain + " !eligible", {0, 0, 0, 1}},
+      {Store(R"("sce":null)"), plain + " !eligible", {0, 0, 0, 0}},
+      {Store(R"("sce":true)", stored("-1", "null")), plain, {0, 1, 0, 0}},
+      {Store(R"("sce":true)", stored("4294967296", "null")), plain, {0, 1, 0, 0}},
+      {Store(R"("sce":true)", stored(R"("x")", "null")), plain, {0, 1, 0, 0}},
+      // The hash may cover objects that cannot be read.
+      {Store(R"("sce":true)", stored("0", "7")), plain + " !eligible", {0, 0, 1, 0}},
+      {Store(R"("sce":true)", stored("0", R"({"mm_objects":[{"mm_hash":"x"}]})")),
+       plain + " !eligible",
+       {0, 0, 1, 0}},
+      {Store(R"("sce":true)", stored("0", R"({"mm_objects":[{"mm_hash":1,"offsets":[[1]]}]})")),
+       plain + " !eligible",
+       {0, 0, 1, 0}},
+      {Store(R"("sce":true)", stored("0", R"({"objects":[]})")),
+       plain + " !eligible",
+       {0, 0, 1, 0}},
+      // Nothing is counted of an event that is lost.
+      {R"({"session_id":7,"worker_id":"x","event":{"event_id":1,"data":"cleared"}})",
+       "drop 0 decode_error",
+       {0, 0, 0, 0}},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.event);
+    const std::string list = "[" + row.event + "]";
+    Stream packed;
+    EXPECT_EQ(packed.FeedBytes(MsgpackFromJson(list)), row.outcome);
+    EXPECT_EQ(total(packed.translator().stats()), row.skipped);
+    Stream text;
+    EXPECT_EQ(text.FeedBytes(Bytes(list)), row.outcome);
+    EXPECT_EQ(total(text.translator().stats()), row.skipped);
+  }
+}
+
+TEST(RouterRows, ObjectsThatArePassedOverLeaveTheirRoom) {
+  const RouterBatch batch = Decoded(Store({}, R"({"stored":{"parent_hash":null,"blocks":[
+      {"block_hash":1,"tokens_hash":1,"mm_extra_info":{"mm_objects":[{"mm_hash":1,"offsets":[[0,1]]},7]}},
+      {"block_hash":2,"tokens_hash":2,"mm_extra_info":{"mm_objects":[{"mm_hash":2}]}}]}})"));
+  EXPECT_EQ(batch.mm_objects.size(), 1u);
+  EXPECT_TRUE(batch.mm_offsets.empty());
+  EXPECT_EQ(batch.blocks.at(0).mm_objects.count, 0u);
+  EXPECT_TRUE(batch.blocks.at(0).has_mm);
+  EXPECT_EQ(batch.mm_objects.at(batch.blocks.at(1).mm_objects.begin).hash, 2u);
 }
 
 // Of MessagePack; JSON has names.
