@@ -139,6 +139,8 @@ void Translate(std::span<const std::byte> payload, bool lenient_media) {
   options.memory.held_names_max = 4;
   options.memory.chunk_blocks_max = 4;
   options.memory.chunks_max = 2;
+  options.memory.partial_blocks_max = 2;
+  options.memory.digests_max = 2;
   options.image_token = 9;
   kvr::placement::EventTranslator translator(options);
   kvr::placement::PlacementBatch out;

@@ -17,6 +17,7 @@ namespace {
 using kvr::wire::EngineEvent;
 using kvr::wire::EventBatch;
 using kvr::wire::EventType;
+using kvr::wire::ExtraKey;
 
 // Small, so that inputs reach them.
 kvr::wire::DecodeLimits Limits() {
@@ -37,11 +38,14 @@ void CheckStored(const EventBatch& batch, const EngineEvent& event) {
   }
   // Full blocks; or one partial block, which is all the event has.
   KVR_CHECK(tokens == blocks * event.block_size || (blocks == 1 && tokens < event.block_size));
-  KVR_CHECK(event.extra_blocks.count == blocks && event.mm_blocks.count == blocks);
-  std::size_t objects = 0;
-  for (std::size_t i = 0; i < blocks; ++i)
-    objects += batch.MmHashesOf(event, i).size();
-  KVR_CHECK(event.has_mm_infos == (objects > 0));
+  KVR_CHECK(event.extra_blocks.count == blocks);
+  for (std::size_t i = 0; i < blocks; ++i) {
+    for (const ExtraKey& key : batch.ExtraKeysOf(event, i)) {
+      KVR_CHECK(key.kind != ExtraKey::Kind::kText);
+      const bool token = key.kind == ExtraKey::Kind::kBytes;
+      KVR_CHECK(!token || (key.offset >= 0 && key.offset < std::int64_t{event.block_size}));
+    }
+  }
 }
 
 void CheckEvent(const EventBatch& batch, const EngineEvent& event) {
@@ -50,7 +54,12 @@ void CheckEvent(const EventBatch& batch, const EngineEvent& event) {
     KVR_CHECK(event.hashes.count == 0 && event.tokens.count == 0);
     return;
   }
-  KVR_CHECK(event.medium == "GPU" || event.medium == "CPU" || event.medium == "DISK");
+  const bool removed = event.type == EventType::kRemoved;
+  KVR_CHECK(event.sole == !removed || event.hashes.count == 0);
+  KVR_CHECK(removed || !event.every_tier);
+  KVR_CHECK(event.every_tier
+                ? event.medium.empty()
+                : event.medium == "GPU" || event.medium == "CPU" || event.medium == "DISK");
   if (event.type == EventType::kStored) return CheckStored(batch, event);
   KVR_CHECK(event.type == EventType::kRemoved);  // there is no event that clears
   KVR_CHECK(event.tokens.count == 0 && !event.parent);
@@ -61,7 +70,7 @@ void CheckBatch(const EventBatch& batch) {
   KVR_CHECK(batch.hashes.size() <= limits.blocks_max);
   KVR_CHECK(batch.tokens.size() <= limits.tokens_max);
   KVR_CHECK(batch.extra_keys.size() <= limits.extra_keys_max);
-  KVR_CHECK(batch.mm_hashes.size() <= limits.extra_keys_max);
+  KVR_CHECK(batch.digests.size() <= limits.blocks_max + 8 * limits.events_max);
   KVR_CHECK(batch.bad.size() <= limits.events_max);
   for (const EngineEvent& event : batch.events) {
     CheckEvent(batch, event);
@@ -90,7 +99,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::uint32_t block_size = data[0] % 8;
   const auto payload = std::as_bytes(std::span(data + 1, size - 1));
-  kvr::wire::TrtllmJsonDecoder decoder;
+  constexpr std::size_t kPartialBlocksMax = 4;
+  kvr::wire::TrtllmJsonDecoder decoder(kPartialBlocksMax);
   EventBatch batch;
   if (!decoder.Decode(payload, Limits(), block_size, batch)) {
     KVR_CHECK(batch.events.empty() && batch.bad.empty() && batch.tokens.empty());

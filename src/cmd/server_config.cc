@@ -112,6 +112,17 @@ void BindMemory(placement::MemoryLimits& memory, config::OptionTable& table) {
             "with more none waits until the rank is cleared")
       .Unit("names");
   table
+      .Bind("ingest", "partial_blocks_max", &memory.partial_blocks_max,
+            "Partial blocks of TensorRT-LLM whose removals are left out as they were; beyond, the "
+            "older half is forgotten, whose removals count as unmatched",
+            std::size_t{1})
+      .Unit("blocks");
+  table
+      .Bind("ingest", "digests_max", &memory.digests_max,
+            "Digests of a stream that are remembered until it proves by which end they become "
+            "numbers; later ones prove nothing")
+      .Unit("digests");
+  table
       .Bind(
           "ingest", "chunk_blocks_max", &memory.chunk_blocks_max,
           "Device blocks of a rank by which LMCache's chunks are told; beyond, further blocks are "

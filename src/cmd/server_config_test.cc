@@ -26,7 +26,7 @@ TEST(ServerConfig, ReadsEveryPart) {
       "message_bytes_max: 1025,\n"
       "  keep_rejected_bytes: 16, poll_interval_ms: 21, reference_metrics: true,\n"
       "  counted_blocks_max: 31, held_names_max: 32, chunk_blocks_max: 33, chunks_max: 34,\n"
-      "  chunk_ttl_ms: 35}\n"
+      "  chunk_ttl_ms: 35, partial_blocks_max: 36, digests_max: 37}\n"
       "identity: {unmapped_keys: ignore}\n"
       "index: {blocks_max: 17, ranks_max: 18, pending_blocks_max: 19, remembered_names_max: 20,\n"
       "  side_blocks_max: 22, memory_limit: 25000000}\n"
@@ -62,6 +62,8 @@ TEST(ServerConfig, ReadsEveryPart) {
   EXPECT_EQ(config.ingest.memory.chunk_blocks_max, 33u);
   EXPECT_EQ(config.ingest.memory.chunks_max, 34u);
   EXPECT_EQ(config.ingest.memory.chunk_ttl, Millis{35});
+  EXPECT_EQ(config.ingest.memory.partial_blocks_max, 36u);
+  EXPECT_EQ(config.ingest.memory.digests_max, 37u);
   EXPECT_EQ(config.index.blocks_max, 17u);
   EXPECT_EQ(config.index.ranks_max, 18u);
   EXPECT_EQ(config.index.pending_blocks_max, 19u);
@@ -73,29 +75,18 @@ TEST(ServerConfig, ReadsEveryPart) {
 }
 
 TEST(ServerConfig, RefusesLimitsThatWouldRefuseEverybody) {
-  for (const char* yaml : {"server: {io_threads: 0}",
-                           "server: {connections_max: 0}",
-                           "server: {header_bytes_max: 0}",
-                           "server: {header_timeout_ms: 0}",
-                           "server: {body_timeout_ms: 0}",
-                           "server: {idle_timeout_ms: 0}",
-                           "server: {write_timeout_ms: 0}",
-                           "ingest: {threads: 0}",
-                           "ingest: {counted_blocks_max: 0}",
-                           "ingest: {chunk_blocks_max: 0}",
-                           "ingest: {chunks_max: 0}",
-                           "ingest: {chunk_ttl_ms: 0}",
-                           "ingest: {held_names_max: -1}",
-                           "ingest: {replay_silence_ms: 0}",
-                           "ingest: {replay_attempts: 0}",
-                           "ingest: {receive_high_water: 0}",
-                           "ingest: {receive_high_water: -1}",
-                           "ingest: {replay_high_water: 0}",
-                           "server: {bodies_bytes_max: 0}",
-                           "ingest: {message_bytes_max: 0}",
-                           "ingest: {message_bytes_max: -1}",
-                           "index: {blocks_max: 0}",
-                           "index: {ranks_max: 0}"}) {
+  for (const char* yaml : {"server: {io_threads: 0}",         "server: {connections_max: 0}",
+                           "server: {header_bytes_max: 0}",   "server: {header_timeout_ms: 0}",
+                           "server: {body_timeout_ms: 0}",    "server: {idle_timeout_ms: 0}",
+                           "server: {write_timeout_ms: 0}",   "ingest: {threads: 0}",
+                           "ingest: {counted_blocks_max: 0}", "ingest: {chunk_blocks_max: 0}",
+                           "ingest: {chunks_max: 0}",         "ingest: {chunk_ttl_ms: 0}",
+                           "ingest: {partial_blocks_max: 0}", "ingest: {held_names_max: -1}",
+                           "ingest: {replay_silence_ms: 0}",  "ingest: {replay_attempts: 0}",
+                           "ingest: {receive_high_water: 0}", "ingest: {receive_high_water: -1}",
+                           "ingest: {replay_high_water: 0}",  "server: {bodies_bytes_max: 0}",
+                           "ingest: {message_bytes_max: 0}",  "ingest: {message_bytes_max: -1}",
+                           "index: {blocks_max: 0}",          "index: {ranks_max: 0}"}) {
     Bound bound;
     EXPECT_FALSE(bound.table.LoadYaml(yaml, "f")) << yaml;
   }

@@ -90,9 +90,22 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
   add_translated(&TranslatorStats::held_removals, "kvr_ingest_held_removals_total",
                  "Removed blocks of which the engine keeps another copy");
   add_translated(&TranslatorStats::unmatched_removals, "kvr_ingest_unmatched_removals_total",
-                 "Removed blocks of which no copy was counted in that tier");
+                 "Removed blocks of which no copy was counted where they are removed from");
   add_translated(&TranslatorStats::uncounted_blocks, "kvr_ingest_uncounted_blocks_total",
                  "Blocks beyond the number whose copies are counted");
+  constexpr const char* kForgotten = "kvr_ingest_forgotten_total";
+  constexpr const char* kForgottenHelp =
+      "What was not remembered of a rank, or not any more, for want of room, by the limit";
+  add_translated(&TranslatorStats::given_up_names, kForgotten, kForgottenHelp,
+                 {{"limit", "held_names_max"}});
+  add_translated(&TranslatorStats::unplaced_blocks, kForgotten, kForgottenHelp,
+                 {{"limit", "chunk_blocks_max"}});
+  add_translated(&TranslatorStats::crowded_chunks, kForgotten, kForgottenHelp,
+                 {{"limit", "chunks_max"}});
+  add_translated(&TranslatorStats::forgotten_partials, kForgotten, kForgottenHelp,
+                 {{"limit", "partial_blocks_max"}});
+  add_translated(&TranslatorStats::forgotten_digests, kForgotten, kForgottenHelp,
+                 {{"limit", "digests_max"}});
   add_translated(&TranslatorStats::legacy_layouts, "kvr_ingest_legacy_layouts_total",
                  "Positional events that do not have the current layout");
   add_translated(&TranslatorStats::digest_changes, "kvr_ingest_digest_changes_total",

@@ -14,20 +14,22 @@ SequenceHash Next(std::optional<SequenceHash> parent, BlockHash block) {
 
 }  // namespace
 
-void ChunkBook::Learn(std::optional<EngineHash> parent, std::span<const BlockHash> blocks,
-                      std::span<const EngineHash> names) {
+std::size_t ChunkBook::Learn(std::optional<EngineHash> parent, std::span<const BlockHash> blocks,
+                             std::span<const EngineHash> names) {
   std::optional<SequenceHash> at;
   if (parent) {
     const auto known = place_of_.find(Raw(*parent));
-    if (known == place_of_.end()) return;
+    if (known == place_of_.end()) return 0;
     at = known->second;
   }
-  for (std::size_t i = 0; i < blocks.size() && place_of_.size() < blocks_max_; ++i) {
+  std::size_t i = 0;
+  for (; i < blocks.size() && place_of_.size() < blocks_max_; ++i) {
     at = Next(at, blocks[i]);
     place_of_[Raw(names[i])] = *at;
     const auto [known, added] = by_place_.try_emplace(Raw(*at), Known{names[i]});
     if (!added && known->second.name != names[i]) known->second.ambiguous = true;
   }
+  return blocks.size() - i;
 }
 
 void ChunkBook::Forget(EngineHash name) {

@@ -42,9 +42,10 @@ class ChunkBook {
   [[nodiscard]] bool begun() const { return begun_; }
   void Begin() { begun_ = true; }
 
-  // A store on the device: blocks by their tokens alone, under `parent`.
-  void Learn(std::optional<EngineHash> parent, std::span<const BlockHash> blocks,
-             std::span<const EngineHash> names);
+  // A store on the device: blocks by their tokens alone, under `parent`. Returns for how many of
+  // them there is no room.
+  std::size_t Learn(std::optional<EngineHash> parent, std::span<const BlockHash> blocks,
+                    std::span<const EngineHash> names);
   // No copy of the block is left.
   void Forget(EngineHash name);
 
@@ -53,7 +54,8 @@ class ChunkBook {
   const Chunk* Store(EngineHash name, std::optional<EngineHash> parent,
                      std::span<const BlockHash> blocks, bool whole, Tier tier, double now,
                      bool& repeated);
-  // Takes out a chunk whose time is over, or for which there is no room; null when there is none.
+  // Takes out a chunk whose time is over, or for which there is no room, and whose time is yet to
+  // come; null when there is none.
   std::optional<Chunk> Expire(double now);
   [[nodiscard]] bool expires() const { return !queue_.empty(); }
 

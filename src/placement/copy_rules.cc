@@ -28,12 +28,13 @@ void ForEachAhead(std::span<const T> all, const CopyTable& blocks, HashOf hash_o
 // How often the removal is passed on. Once when no copy is left in the tier, as far as we know: by
 // the engine's word (`left`) where it gives one, else by our count. Of twins each removal counts:
 // the index holds each of them, and one that stays would never go.
+// Adds to `unmatched_removals` when none was counted.
 std::size_t RemoveCopy(EngineHash hash, Tier tier, std::uint32_t left, CopyTable& blocks,
-                       TranslatorStats& stats) {
+                       std::uint64_t& unmatched_removals) {
   BlockRecord* record = blocks.Find(hash);
   const auto at = static_cast<std::size_t>(tier);
   const bool unmatched = record == nullptr || record->copies[at] == 0;
-  if (unmatched) ++stats.unmatched_removals;
+  if (unmatched) ++unmatched_removals;
   const bool told = left != wire::kCopiesUnknown;
   if (record == nullptr && told && left > 0) record = blocks.Add(hash);
   if (record == nullptr) return !told || left == 0 ? 1 : 0;
@@ -154,6 +155,7 @@ bool IsElsewhere(std::span<const PlacedBlock> stored, std::optional<EngineHash> 
 
 void AddCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts, CopyTable& blocks,
                Contradictions& found, TranslatorStats& stats) {
+  blocks.NoteStore(facts.tier);
   std::optional<EngineHash> parent = facts.parent;
   ForEachAhead(
       stored, blocks, [](const PlacedBlock& block) { return block.engine; },
@@ -161,10 +163,12 @@ void AddCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts, Cop
         const std::optional<EngineHash> above = std::exchange(parent, block.engine);
         BlockRecord* record = blocks.Add(block.engine);
         if (record == nullptr) {
+          blocks.NoteUncounted();
           ++stats.uncounted_blocks;
           return;
         }
-        ++record->copies[static_cast<std::size_t>(facts.tier)];
+        std::uint32_t& copies = record->copies[static_cast<std::size_t>(facts.tier)];
+        copies = facts.sole ? 1 : copies + 1;
         record->keyed = record->keyed || (i < facts.keyed.size() && facts.keyed[i] != 0);
         if (record->misplaced) {
           found.refuse = true;
@@ -180,10 +184,41 @@ void RemoveCopies(const EventBatch& batch, const EngineEvent& event, Tier tier, 
       batch.HashesOf(event), blocks, [](EngineHash hash) { return hash; },
       [&](std::size_t i, EngineHash hash) {
         const std::uint32_t left = batch.CopiesLeftOf(event, i);
-        const std::size_t times = RemoveCopy(hash, tier, left, blocks, stats);
+        const std::size_t times = RemoveCopy(hash, tier, left, blocks, stats.unmatched_removals);
         if (times == 0) ++stats.held_removals;
         gone.insert(gone.end(), times, hash);
       });
+}
+
+void FindTiers(std::span<const EngineHash> hashes, CopyTable& blocks, std::vector<TierSet>& found,
+               TranslatorStats& stats) {
+  // A removal finds nothing where there was no store; somewhere it has to be looked for.
+  TierSet anywhere;
+  for (std::size_t tier = 0; tier < kTierCount; ++tier)
+    anywhere[tier] = blocks.used(static_cast<Tier>(tier));
+  if (anywhere.none()) anywhere.set(static_cast<std::size_t>(Tier::kDevice));
+  found.assign(hashes.size(), TierSet());
+  ForEachAhead(
+      hashes, blocks, [](EngineHash hash) { return hash; },
+      [&](std::size_t i, EngineHash hash) {
+        const BlockRecord* record = blocks.Find(hash);
+        for (std::size_t tier = 0; record != nullptr && tier < kTierCount; ++tier)
+          found[i][tier] = record->copies[tier] > 0;
+        if (found[i].none()) ++stats.unmatched_removals;
+        if (found[i].none() || !blocks.complete()) found[i] = anywhere;
+      });
+}
+
+void RemoveCopies(std::span<const EngineHash> hashes, std::span<const TierSet> tiers, Tier tier,
+                  CopyTable& blocks, std::vector<EngineHash>& gone, TranslatorStats& stats) {
+  std::uint64_t counted_before = 0;  // by FindTiers
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    if (!tiers[i][static_cast<std::size_t>(tier)]) continue;
+    const std::size_t times =
+        RemoveCopy(hashes[i], tier, wire::kCopiesUnknown, blocks, counted_before);
+    if (times == 0) ++stats.held_removals;
+    gone.insert(gone.end(), times, hashes[i]);
+  }
 }
 
 }  // namespace kvr::placement

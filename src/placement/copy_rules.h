@@ -2,6 +2,7 @@
 // events. Private to the module.
 #pragma once
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -57,6 +58,7 @@ bool IsElsewhere(std::span<const PlacedBlock> stored, std::optional<EngineHash> 
 // What a store says of each of its blocks.
 struct StoreFacts {
   Tier tier = Tier::kDevice;
+  bool sole = false;  // there is no second copy of a block in the tier
   std::optional<EngineHash> parent;
   const Salt* salt = nullptr;           // null: nothing of content and place
   std::span<const std::uint8_t> keyed;  // whether keys are in the hash of block i; false beyond
@@ -82,6 +84,15 @@ void AddCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts, Cop
 // Takes a copy of each of the removal's blocks, and appends to `gone` those of which none is left
 // in the tier; one that an index may hold several times as often.
 void RemoveCopies(const wire::EventBatch& batch, const wire::EngineEvent& event, Tier tier,
+                  CopyTable& blocks, std::vector<EngineHash>& gone, TranslatorStats& stats);
+
+using TierSet = std::bitset<kTierCount>;
+// Of a removal that names no tier: where each of its blocks is. One that is nowhere is looked for
+// wherever something was stored; so is every one while some copies are not counted.
+void FindTiers(std::span<const EngineHash> hashes, CopyTable& blocks, std::vector<TierSet>& found,
+               TranslatorStats& stats);
+// As above, of the blocks that are to go from this tier.
+void RemoveCopies(std::span<const EngineHash> hashes, std::span<const TierSet> tiers, Tier tier,
                   CopyTable& blocks, std::vector<EngineHash>& gone, TranslatorStats& stats);
 
 }  // namespace kvr::placement

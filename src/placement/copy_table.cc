@@ -75,6 +75,8 @@ void CopyTable::Clear() {
   size_ = 0;
   has_zero_ = false;
   zero_ = {};
+  used_ = {};
+  complete_ = true;
 }
 
 void CopyTable::Grow() {

@@ -62,7 +62,19 @@ class CopyTable {
   void Clear();
   // Sets all counts to 0 and keeps the salts. Costs nothing now: a record is emptied when it is
   // found again.
-  void ForgetCounts() { ++epoch_; }
+  void ForgetCounts() {
+    ++epoch_;
+    complete_ = false;
+  }
+
+  // Something is stored in the tier.
+  void NoteStore(Tier tier) { used_[static_cast<std::size_t>(tier)] = true; }
+  // A block has no record, so that its copies are not counted.
+  void NoteUncounted() { complete_ = false; }
+  // Whether anything was stored in the tier since the last Clear.
+  [[nodiscard]] bool used(Tier tier) const { return used_[static_cast<std::size_t>(tier)]; }
+  // Whether the copies of every store since the last Clear are counted.
+  [[nodiscard]] bool complete() const { return complete_; }
 
  private:
   static constexpr EngineHash kEmpty{0};
@@ -85,6 +97,8 @@ class CopyTable {
   std::size_t size_ = 0;
   unsigned shift_ = 64;
   std::uint16_t epoch_ = 0;
+  std::array<bool, kTierCount> used_{};
+  bool complete_ = true;
   std::vector<EngineHash> keys_;  // a power of two; kEmpty where there is none
   std::vector<BlockRecord> records_;
   // Of the hash that means "empty" among the keys.

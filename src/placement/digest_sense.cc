@@ -30,7 +30,8 @@ DigestEnd Opposite(DigestEnd end) {
 
 }  // namespace
 
-DigestSense::DigestSense(std::optional<DigestEnd> configured) : configured_(configured) {
+DigestSense::DigestSense(std::optional<DigestEnd> configured, std::size_t digests_max)
+    : configured_(configured), digests_max_(digests_max), others_(digests_max) {
   Reset();
 }
 
@@ -85,14 +86,16 @@ bool DigestSense::ProvesOther(const wire::EventBatch& batch, CopyTable& known) {
 void DigestSense::Remember(const wire::EventBatch& batch) {
   for (const wire::DigestName& name : batch.digests) {
     if (name.last == name.first) continue;  // says nothing
-    if (others_.Add(Other(name)) == nullptr) overflowed_ = true;
     remembers_ = true;
+    if (others_.Add(Other(name)) != nullptr) continue;
+    overflowed_ = true;
+    ++forgotten_;
   }
 }
 
 void DigestSense::ForgetOthers() {
   if (!remembers_) return;
-  others_ = CopyTable(kRememberedMax);
+  others_ = CopyTable(digests_max_);
   remembers_ = false;
   overflowed_ = false;
 }

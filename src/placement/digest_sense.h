@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "model/digest.h"
@@ -15,11 +16,8 @@ namespace kvr::placement {
 // engine sends are taken for it, and else the last end is, which is vLLM's. Not thread-safe.
 class DigestSense {
  public:
-  // Digests that came before any proof and are remembered by their other end, so that a number that
-  // is one of them is the proof. Numbers of later digests prove nothing.
-  static constexpr std::size_t kRememberedMax = 65'536;
-
-  explicit DigestSense(std::optional<DigestEnd> configured);
+  // See MemoryLimits::digests_max.
+  DigestSense(std::optional<DigestEnd> configured, std::size_t digests_max);
 
   [[nodiscard]] DigestReading reading() const { return reading_; }
   // Whether the batch can teach something. Nearly always false, and cheap.
@@ -37,6 +35,8 @@ class DigestSense {
   Verdict Learn(const wire::EventBatch& batch, CopyTable& known);
   // As after a restart of the engine, which may be another one.
   void Reset();
+  // Digests for which there was no room, ever.
+  [[nodiscard]] std::uint64_t forgotten() const { return forgotten_; }
 
  private:
   [[nodiscard]] EngineHash Ours(const wire::DigestName& name) const {
@@ -51,11 +51,13 @@ class DigestSense {
   void ForgetOthers();
 
   const std::optional<DigestEnd> configured_;
+  const std::size_t digests_max_;
   DigestReading reading_;
   bool used_ = false;       // digests were read by the present end
   bool remembers_ = false;  // others_ is not empty
   bool overflowed_ = false;
-  CopyTable others_{kRememberedMax};  // of the digests so far, what they would be by the other end
+  CopyTable others_;  // of the digests so far, what they would be by the other end
+  std::uint64_t forgotten_ = 0;
 };
 
 }  // namespace kvr::placement

@@ -63,7 +63,7 @@ std::optional<DropReason> EventPlacer::PlaceOwn(const EngineEvent& event, const 
     }
     const auto reason = CheckGroup(event, memory.groups);
     if (*tier == Tier::kHostPinned && NeedsKind(event, memory.groups)) {
-      memory.held.Hold(batch, event, !reason);
+      stats_.given_up_names += memory.held.Hold(batch, event, !reason);
     }
     if (reason) {
       NoteSide(event, batch, *tier, memory, out);
@@ -137,20 +137,35 @@ PlacementEvent& EventPlacer::Emit(const EngineEvent& event, PlacementKind kind, 
 std::optional<DropReason> EventPlacer::Remove(const EngineEvent& event, const EventBatch& batch,
                                               Tier tier, RankMemory& memory, PlacementBatch& out) {
   if (event.hashes.count == 0) return DropReason::kEmptyStore;
-  const std::size_t before = out.removed.size();
-  RemoveCopies(batch, event, tier, memory.blocks, out.removed, stats_);
+  const auto hashes = batch.HashesOf(event);
+  if (event.every_tier) {
+    FindTiers(hashes, memory.blocks, tiers_, stats_);
+    for (std::size_t i = 0; i < kTierCount; ++i) {
+      const std::size_t before = out.removed.size();
+      RemoveCopies(hashes, tiers_, static_cast<Tier>(i), memory.blocks, out.removed, stats_);
+      EmitRemoved(event, before, static_cast<Tier>(i), memory, out);
+    }
+  } else {
+    const std::size_t before = out.removed.size();
+    RemoveCopies(batch, event, tier, memory.blocks, out.removed, stats_);
+    EmitRemoved(event, before, tier, memory, out);
+  }
   if (memory.chunks.begun()) {
-    for (const EngineHash hash : batch.HashesOf(event)) {
+    for (const EngineHash hash : hashes) {
       if (memory.blocks.Find(hash) == nullptr) memory.chunks.Forget(hash);
     }
   }
-  const std::size_t passed = out.removed.size() - before;
-  stats_.removed_blocks += passed;
-  if (passed > 0) {
-    Emit(event, PlacementKind::kRemoved, tier, memory, out);
-    ends_.push_back(out.removed.size());
-  }
   return std::nullopt;
+}
+
+// What was appended to the removed blocks since `before`, if anything.
+void EventPlacer::EmitRemoved(const EngineEvent& event, std::size_t before, Tier tier,
+                              const RankMemory& memory, PlacementBatch& out) {
+  const std::size_t passed = out.removed.size() - before;
+  if (passed == 0) return;
+  stats_.removed_blocks += passed;
+  Emit(event, PlacementKind::kRemoved, tier, memory, out);
+  ends_.push_back(out.removed.size());
 }
 
 std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const EventBatch& batch,
@@ -193,8 +208,8 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
       complete && !hash_only && (!off_device || KeysAreTold(batch, event, memory.blocks));
   found_.Clear();
   AddCopies(std::span(out.blocks).subspan(before),
-            {tier, event.parent, hash_only ? nullptr : &salt, hasher_.keyed()}, memory.blocks,
-            found_, stats_);
+            {tier, event.sole, event.parent, hash_only ? nullptr : &salt, hasher_.keyed()},
+            memory.blocks, found_, stats_);
   Withdraw(event, found_.moved, Tier::kHostPinned, memory, out);
   Withdraw(event, found_.misplaced, Tier::kDevice, memory, out);
   if (found_.refuse) {
@@ -209,7 +224,7 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
   stats_.stored_blocks += count;
   if (!off_device && !hash_only && memory.chunks.begun()) {
     const auto tokens = hasher_.TokenHashes(batch, event, block_size);
-    memory.chunks.Learn(event.parent, tokens.first(count), names);
+    stats_.unplaced_blocks += memory.chunks.Learn(event.parent, tokens.first(count), names);
   }
   return std::nullopt;
 }
@@ -245,8 +260,8 @@ bool EventPlacer::StoreChunk(const EngineEvent& event, const EventBatch& batch, 
   const std::size_t before = out.blocks.size();
   hasher_.AppendNames(chunk->names, out.blocks);
   found_.Clear();
-  AddCopies(std::span(out.blocks).subspan(before), {tier, std::nullopt, nullptr, {}}, memory.blocks,
-            found_, stats_);
+  AddCopies(std::span(out.blocks).subspan(before), {tier, false, std::nullopt, nullptr, {}},
+            memory.blocks, found_, stats_);
   if (found_.refuse) {
     out.blocks.resize(before);
     return true;
@@ -268,6 +283,7 @@ bool EventPlacer::RepeatsHash(const EngineEvent& event, const EventBatch& batch)
 
 void EventPlacer::ExpireChunks(EventBatch& batch, RankMemory& memory, PlacementBatch& out) {
   while (const auto chunk = memory.chunks.Expire(batch.ts)) {
+    if (chunk->expires > batch.ts) ++stats_.crowded_chunks;
     EngineEvent event;
     event.type = EventType::kRemoved;
     event.index = batch.events.empty() ? 0 : batch.events.back().index;

@@ -56,6 +56,8 @@ class EventPlacer {
                        const RankMemory& memory, PlacementBatch& out);
   std::optional<DropReason> Remove(const wire::EngineEvent& event, const wire::EventBatch& batch,
                                    Tier tier, RankMemory& memory, PlacementBatch& out);
+  void EmitRemoved(const wire::EngineEvent& event, std::size_t before, Tier tier,
+                   const RankMemory& memory, PlacementBatch& out);
   std::optional<DropReason> Store(const wire::EngineEvent& event, const wire::EventBatch& batch,
                                   Tier tier, RankMemory& memory, PlacementBatch& out);
   void Withdraw(const wire::EngineEvent& event, std::span<const EngineHash> names, Tier from,
@@ -69,6 +71,7 @@ class EventPlacer {
   BlockHasher hasher_;
   HashSet seen_;                        // scratch, kept for its capacity
   Contradictions found_;                // the same
+  std::vector<TierSet> tiers_;          // the same
   std::vector<std::size_t> ends_;       // of each event's blocks or hashes in the output
   std::vector<std::size_t> side_ends_;  // the same of the side events' copies
 };

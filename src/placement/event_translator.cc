@@ -14,7 +14,10 @@ using wire::EngineEvent;
 
 class EventTranslator::Impl {
  public:
-  explicit Impl(const TranslatorOptions& options) : options_(options), digests_(options.digests) {
+  explicit Impl(const TranslatorOptions& options)
+      : options_(options),
+        json_(options.memory.partial_blocks_max),
+        digests_(options.digests, options.memory.digests_max) {
     options_.limits.digests = digests_.reading().end;
   }
 
@@ -35,7 +38,9 @@ class EventTranslator::Impl {
       batch_.Clear();
       return decoded;
     }
-    if (digests_.Concerns(batch_)) ReadDigests(payload, *memory, out);
+    if (!json && digests_.Concerns(batch_)) ReadDigests(payload, *memory, out);
+    stats_.forgotten_partials = json_.forgotten_partial_blocks();
+    stats_.forgotten_digests = digests_.forgotten();
     stats_.legacy_layouts += batch_.legacy_layouts;
     stats_.skipped_session_ids += batch_.skipped.session_id;
     stats_.skipped_windows += batch_.skipped.window;

@@ -6,12 +6,14 @@
 
 namespace kvr::placement {
 
-bool HeldEvents::Hold(const wire::EventBatch& batch, const wire::EngineEvent& event, bool as_main) {
+std::size_t HeldEvents::Hold(const wire::EventBatch& batch, const wire::EngineEvent& event,
+                             bool as_main) {
   const auto names = batch.HashesOf(event);
   if (overflowed_ || names_ + names.size() > names_max_) {
+    const std::size_t given_up = names_ + names.size();
     Clear();
     overflowed_ = true;
-    return false;
+    return given_up;
   }
   Event& held = events_.emplace_back();
   held.group = event.group.value_or(0);
@@ -21,7 +23,7 @@ bool HeldEvents::Hold(const wire::EventBatch& batch, const wire::EngineEvent& ev
   for (std::size_t i = 0; event.copies_left.count > 0 && i < names.size(); ++i)
     held.copies_left.push_back(batch.CopiesLeftOf(event, i));
   names_ += names.size();
-  return true;
+  return 0;
 }
 
 std::vector<HeldEvents::Event> HeldEvents::Take(std::uint32_t group) {

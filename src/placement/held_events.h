@@ -28,8 +28,9 @@ class HeldEvents {
   };
 
   [[nodiscard]] bool empty() const { return events_.empty(); }
-  // False when there is no room; see MemoryLimits::held_names_max.
-  bool Hold(const wire::EventBatch& batch, const wire::EngineEvent& event, bool as_main);
+  // Returns how many names are given up for want of room, which is none while there is some; see
+  // MemoryLimits::held_names_max.
+  std::size_t Hold(const wire::EventBatch& batch, const wire::EngineEvent& event, bool as_main);
   // Takes out what is held for the group, in its order.
   std::vector<Event> Take(std::uint32_t group);
   void Clear();

@@ -31,6 +31,14 @@ struct MemoryLimits {
   // waits any more until the rank is cleared: a store that is kept without its removal would
   // promise too much.
   std::size_t held_names_max = 16'384;
+  // Blocks of TensorRT-LLM that were left out because they were not full, so that their removals
+  // are left out as well. Beyond it the older half is forgotten: such a removal then passes, finds
+  // nothing and counts as unmatched.
+  std::size_t partial_blocks_max = 65'536;
+  // Digests of a stream that came before anything proved by which end they become numbers, and are
+  // remembered by their other end, so that a number that is one of them is the proof. Numbers of
+  // later digests prove nothing.
+  std::size_t digests_max = 65'536;
   // Of ChunkBook: device blocks that are known by their tokens, beyond which further blocks are in
   // no chunk; chunks, beyond which the one that would expire first gives way; and how long a chunk
   // lives since it was last announced, in the time of the engine's batches, because an engine that
@@ -65,6 +73,11 @@ struct TranslatorStats {
   std::uint64_t held_removals = 0;       // another copy of the block was left
   std::uint64_t unmatched_removals = 0;  // of blocks of which no copy was counted in that tier
   std::uint64_t uncounted_blocks = 0;    // beyond MemoryLimits::counted_blocks_max
+  std::uint64_t given_up_names = 0;      // beyond MemoryLimits::held_names_max
+  std::uint64_t unplaced_blocks = 0;     // beyond MemoryLimits::chunk_blocks_max
+  std::uint64_t crowded_chunks = 0;      // beyond MemoryLimits::chunks_max
+  std::uint64_t forgotten_partials = 0;  // beyond MemoryLimits::partial_blocks_max
+  std::uint64_t forgotten_digests = 0;   // beyond MemoryLimits::digests_max
   std::uint64_t cut_blocks = 0;          // at the end of a store, for want of tokens
   std::uint64_t legacy_layouts = 0;      // see wire::EventBatch
   // Fields of a wrong type without which the event is good; see wire::SkippedFields and

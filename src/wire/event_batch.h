@@ -47,8 +47,10 @@ struct ExtraKey {
   };
 
   Kind kind = Kind::kOther;
-  std::string_view text;  // kText, kTextOffset, kBytes
-  std::string_view raw;   // the whole key as it was encoded
+  std::string_view text;    // kText, kTextOffset, kBytes
+  std::string_view raw;     // the whole key as it was encoded
+  std::int64_t offset = 0;  // of TensorRT-LLM's lists: kTextOffset, where the item starts; kBytes,
+                            // which token of the block it is
 };
 
 // One event. Views borrow from the payload; absent texts are empty where absent and empty mean the
@@ -74,6 +76,8 @@ struct EngineEvent {
   Slice copies_left;  // of a removal, per hash; none when the producer does not say
 
   std::string_view medium;
+  bool sole = false;        // of a store: the engine has one copy of a block in a tier at most
+  bool every_tier = false;  // of a removal: from wherever the blocks are; `medium` is empty
   std::optional<std::uint32_t> group;
   std::optional<std::uint32_t> window;        // tokens
   std::optional<std::uint32_t> token_offset;  // of ATOM; where in the prompt the store begins
@@ -90,7 +94,8 @@ struct EngineEvent {
 struct DigestName {
   EngineHash last{};
   EngineHash first{};
-  std::string_view bytes;  // all of it; borrowed from the payload
+  std::string_view bytes;  // all of it, of TensorRT-LLM's lists its hex digits; borrowed from the
+                           // payload
 };
 
 // Fields that were passed over, wholly or in part, because their values are of a wrong type. Only

@@ -5,12 +5,12 @@
 #include <limits>
 #include <optional>
 #include <string_view>
-#include <unordered_set>
 
 #include <simdjson.h>
 
 #include "base/text.h"
 #include "wire/batch_mark.h"
+#include "wire/trtllm_memory.h"
 
 namespace kvr::wire {
 namespace {
@@ -20,6 +20,13 @@ namespace dom = simdjson::dom;
 // The medium of each cache level; deeper ones do not exist.
 constexpr std::array<std::string_view, 3> kLevelMedia = {"GPU", "CPU", "DISK"};
 
+// The value under `key`; none when it is absent or null.
+std::optional<dom::element> Find(const dom::element& object, std::string_view key) {
+  dom::element value;
+  if (object[key].get(value) != simdjson::SUCCESS || value.is_null()) return std::nullopt;
+  return value;
+}
+
 template <typename T>
 std::optional<T> Get(const dom::element& object, std::string_view key) {
   T value;
@@ -27,9 +34,12 @@ std::optional<T> Get(const dom::element& object, std::string_view key) {
   return value;
 }
 
-bool IsNullOrAbsent(const dom::element& object, std::string_view key) {
-  dom::element value;
-  return object[key].get(value) != simdjson::SUCCESS || value.is_null();
+// A field that may be absent or null. False when it is of another type: what tells blocks apart or
+// says where they are is never guessed.
+template <typename T>
+bool Take(const dom::element& object, std::string_view key, T& value) {
+  const auto found = Find(object, key);
+  return !found || found->get(value) == simdjson::SUCCESS;
 }
 
 // The first 16 of 64 hex digits: the integer form of the same digest.
@@ -38,7 +48,8 @@ std::optional<std::uint64_t> FromDigest(std::string_view text) {
   return ParseNumber<std::uint64_t>(text.substr(0, 16), 16);
 }
 
-std::optional<EngineHash> ToHash(const dom::element& value) {
+// A number of either sign, or a digest, of which `batch` keeps the digits.
+std::optional<EngineHash> ToHash(const dom::element& value, EventBatch& batch) {
   std::uint64_t number = 0;
   std::int64_t negative = 0;
   std::string_view text;
@@ -49,7 +60,9 @@ std::optional<EngineHash> ToHash(const dom::element& value) {
   if (value.get(text) != simdjson::SUCCESS) return std::nullopt;
   const auto digest = FromDigest(text);
   if (!digest) return std::nullopt;
-  return EngineHash{*digest};
+  const EngineHash hash{*digest};
+  batch.digests.push_back({hash, hash, text});
+  return hash;
 }
 
 template <typename T>
@@ -68,58 +81,10 @@ bool LooksLikeJson(std::span<const std::byte> payload) {
   return false;
 }
 
-namespace {
-
-// Which attention window of an engine is the main one: the largest. An engine says which there are
-// when it starts; who comes later learns from the events themselves.
-class WindowTable {
- public:
-  void Created(std::uint64_t window) {
-    main_ = announced_ ? std::max(main_, window) : window;
-    announced_ = true;
-    seen_main_ = true;
-  }
-
-  // An event of a window; 0 is one that does not say.
-  void Seen(std::uint64_t window) {
-    if (window == 0 || announced_) return;
-    largest_seen_ = std::max(largest_seen_, window);
-    seen_main_ = seen_main_ || window == main_;
-    ++events_;
-    // What was learned before a reset holds unless the events disprove it: a larger window does at
-    // once, one that nobody speaks of any more after a while.
-    if (window > main_) {
-      main_ = window;
-      seen_main_ = true;
-    } else if (!seen_main_ && events_ >= kEventsToForget) {
-      main_ = largest_seen_;
-      seen_main_ = true;
-    }
-  }
-
-  [[nodiscard]] bool IsMinor(std::uint64_t window) const { return window != 0 && window < main_; }
-
-  void Reset() {
-    announced_ = false;
-    seen_main_ = false;
-    largest_seen_ = 0;
-    events_ = 0;
-  }
-
- private:
-  static constexpr std::uint64_t kEventsToForget = 256;
-
-  std::uint64_t main_ = 0;
-  bool announced_ = false;  // by the engine, since the last reset
-  bool seen_main_ = false;  // since the last reset
-  std::uint64_t largest_seen_ = 0;
-  std::uint64_t events_ = 0;
-};
-
-}  // namespace
-
 class TrtllmJsonDecoder::Impl {
  public:
+  explicit Impl(std::size_t partial_blocks_max) : partial_(partial_blocks_max) {}
+
   Result<void, DecodeError> Decode(std::span<const std::byte> payload, const DecodeLimits& limits,
                                    std::uint32_t block_size, EventBatch& batch) {
     batch.Clear();
@@ -144,9 +109,10 @@ class TrtllmJsonDecoder::Impl {
 
   void Reset() {
     windows_.Reset();
-    lower_levels_ = false;
-    partial_.clear();
+    partial_.Clear();
   }
+
+  [[nodiscard]] std::uint64_t forgotten_partial_blocks() const { return partial_.forgotten(); }
 
  private:
   using Outcome = std::optional<DecodeErrc>;
@@ -168,13 +134,16 @@ class TrtllmJsonDecoder::Impl {
     if (item["data"].get(data) != simdjson::SUCCESS) return DecodeErrc::kMissingField;
     const auto type = Get<std::string_view>(data, "type");
     if (!type) return DecodeErrc::kMissingField;
-    if (const auto rank = Get<std::uint64_t>(item, "attention_dp_rank")) {
+    if (const auto value = Find(item, "attention_dp_rank")) {
+      std::uint64_t rank = 0;
+      if (value->get(rank) != simdjson::SUCCESS) return DecodeErrc::kWrongType;
       // One rank a list; the next one's events belong to another list.
-      if (*rank > std::numeric_limits<std::int32_t>::max()) return DecodeErrc::kOutOfRange;
-      if (!batch.dp_rank) batch.dp_rank = static_cast<std::uint32_t>(*rank);
-      if (*batch.dp_rank != *rank) return DecodeErrc::kOutOfRange;
+      if (rank > std::numeric_limits<std::int32_t>::max()) return DecodeErrc::kOutOfRange;
+      if (!batch.dp_rank) batch.dp_rank = static_cast<std::uint32_t>(rank);
+      if (*batch.dp_rank != rank) return DecodeErrc::kOutOfRange;
     }
-    window_ = Get<std::uint64_t>(item, "window_size").value_or(0);
+    window_ = 0;
+    if (!Take(item, "window_size", window_)) return DecodeErrc::kWrongType;
     index_ = index;
     if (*type == "created") {
       windows_.Created(window_);
@@ -202,9 +171,8 @@ class TrtllmJsonDecoder::Impl {
     return event;
   }
 
-  Outcome Level(std::uint64_t level, std::string_view& medium) {
+  static Outcome Level(std::uint64_t level, std::string_view& medium) {
     if (level >= kLevelMedia.size()) return DecodeErrc::kOutOfRange;
-    lower_levels_ |= level > 0;
     medium = kLevelMedia[level];
     return std::nullopt;
   }
@@ -213,11 +181,12 @@ class TrtllmJsonDecoder::Impl {
     dom::array blocks;
     if (data["blocks"].get(blocks) != simdjson::SUCCESS) return DecodeErrc::kMissingField;
     std::optional<EngineHash> parent;
-    if (dom::element value; data["parent_hash"].get(value) == simdjson::SUCCESS) {
-      if (!value.is_null() && !(parent = ToHash(value))) return DecodeErrc::kWrongType;
+    if (const auto value = Find(data, "parent_hash")) {
+      if (!(parent = ToHash(*value, batch))) return DecodeErrc::kWrongType;
       if (parent == EngineHash{0}) parent.reset();  // how some builds write the root
     }
-    const auto lora = Get<std::string_view>(data, "lora_name").value_or(std::string_view());
+    std::string_view lora;
+    if (!Take(data, "lora_name", lora)) return DecodeErrc::kWrongType;
     std::uint32_t block_size = block_size_;
     bool started = false;
     for (const dom::element block : blocks) {
@@ -227,27 +196,32 @@ class TrtllmJsonDecoder::Impl {
           block["block_hash"].get(hash_value) != simdjson::SUCCESS) {
         return DecodeErrc::kMissingField;
       }
-      const auto hash = ToHash(hash_value);
+      const auto hash = ToHash(hash_value, batch);
       if (!hash) return DecodeErrc::kWrongType;
       const std::size_t count = tokens.size();
       if (block_size == 0) block_size = static_cast<std::uint32_t>(count);
       if (count > block_size) return DecodeErrc::kOutOfRange;
-      if (count < block_size) NotePartial(*hash);
-      if (count < block_size && started) break;
-      std::string_view medium;
-      if (const Outcome error =
-              Level(Get<std::uint64_t>(block, "cache_level").value_or(0), medium)) {
-        return error;
+      if (count < block_size) {
+        partial_.Note(*hash);
+        if (started) break;
+      } else {
+        partial_.Take(*hash);  // full by now
       }
+      std::string_view medium;
+      std::uint64_t level = 0;
+      std::string_view salt;
+      if (!Take(block, "cache_level", level) || !Take(block, "cache_salt", salt)) {
+        return DecodeErrc::kWrongType;
+      }
+      if (const Outcome error = Level(level, medium)) return error;
       if (batch.hashes.size() >= limits_->blocks_max ||
           batch.tokens.size() + count > limits_->tokens_max) {
         return DecodeErrc::kOverLimit;
       }
-      if (!started || batch.events.back().medium != medium) {
+      if (!started || batch.events.back().medium != medium ||
+          (!salt.empty() && batch.events.back().cache_salt != salt)) {
         StartRun(medium, parent, lora, block_size, batch);
-        if (const auto salt = Get<std::string_view>(block, "cache_salt")) {
-          batch.events.back().cache_salt = *salt;
-        }
+        if (!salt.empty()) batch.events.back().cache_salt = salt;
         started = true;
       }
       batch.hashes.push_back(*hash);
@@ -264,12 +238,12 @@ class TrtllmJsonDecoder::Impl {
                 std::uint32_t block_size, EventBatch& batch) {
     EngineEvent& event = Add(EventType::kStored, medium, batch);
     event.parent = parent;
+    event.sole = true;
     event.lora_name = lora;
     event.block_size = block_size;
     event.hashes = From(batch.hashes, batch.hashes.size());
     event.tokens = From(batch.tokens, batch.tokens.size());
     event.extra_blocks = From(batch.extra_blocks, batch.extra_blocks.size());
-    event.mm_blocks = From(batch.mm_blocks, batch.mm_blocks.size());
   }
 
   // The last event takes in what was appended since it started.
@@ -278,48 +252,49 @@ class TrtllmJsonDecoder::Impl {
     event.hashes = From(batch.hashes, event.hashes.begin);
     event.tokens = From(batch.tokens, event.tokens.begin);
     event.extra_blocks = From(batch.extra_blocks, event.extra_blocks.begin);
-    event.mm_blocks = From(batch.mm_blocks, event.mm_blocks.begin);
-    event.has_mm_infos |= batch.mm_blocks.back().count > 0;
   }
 
-  // Appends a block's tokens, multimodal objects, and as an extra key each token that is no number.
+  // Appends a block's tokens and, as extra keys, what else the engine put into its name: tokens
+  // that are no numbers, the numbers that some have beside theirs, multimodal objects.
   Outcome Block(const dom::element& block, const dom::array& tokens, EventBatch& batch) {
     const std::size_t keys = batch.extra_keys.size();
+    const auto add_key = [&](ExtraKey::Kind kind, std::string_view text, std::int64_t offset) {
+      if (batch.extra_keys.size() >= limits_->extra_keys_max) return false;
+      batch.extra_keys.push_back({kind, text, text, offset});
+      return true;
+    };
+    bool numbered = false;
+    std::int64_t place = 0;
     for (const dom::element token : tokens) {
       std::uint64_t id = 0;
+      std::uint64_t extra_id = 0;
+      if (!Take(token, "token_extra_id", extra_id)) return DecodeErrc::kWrongType;
+      numbered = numbered || extra_id != 0;
       if (token["token_id"].get(id) == simdjson::SUCCESS) {
         if (id > std::numeric_limits<TokenId>::max()) return DecodeErrc::kOutOfRange;
       } else if (const auto text = Get<std::string_view>(token, "token_id")) {
-        if (batch.extra_keys.size() >= limits_->extra_keys_max) return DecodeErrc::kOverLimit;
-        batch.extra_keys.push_back({ExtraKey::Kind::kBytes, *text, *text});
+        if (!add_key(ExtraKey::Kind::kBytes, *text, place)) return DecodeErrc::kOverLimit;
       } else {
         return DecodeErrc::kWrongType;
       }
       batch.tokens.push_back(static_cast<TokenId>(id));
+      ++place;
     }
-    batch.extra_blocks.push_back(From(batch.extra_keys, keys));
-
-    const std::size_t objects = batch.mm_hashes.size();
-    if (dom::array mm; block["mm_keys"].get(mm) == simdjson::SUCCESS) {
-      if (objects + mm.size() > limits_->extra_keys_max) return DecodeErrc::kOverLimit;
-      for (const dom::element key : mm) {
-        const auto digest =
-            FromDigest(Get<std::string_view>(key, "hash").value_or(std::string_view()));
-        if (!digest) return DecodeErrc::kWrongType;
-        batch.mm_hashes.push_back(*digest);
+    if (numbered && !add_key(ExtraKey::Kind::kOther, "token_extra_id", 0)) {
+      return DecodeErrc::kOverLimit;
+    }
+    if (const auto value = Find(block, "mm_keys")) {
+      dom::array objects;
+      if (value->get(objects) != simdjson::SUCCESS) return DecodeErrc::kWrongType;
+      for (const dom::element object : objects) {
+        std::string_view digest;
+        if (!Take(object, "hash", digest) || !FromDigest(digest)) return DecodeErrc::kWrongType;
+        const auto start = Get<std::int64_t>(object, "start_offset").value_or(0);
+        if (!add_key(ExtraKey::Kind::kTextOffset, digest, start)) return DecodeErrc::kOverLimit;
       }
     }
-    batch.mm_blocks.push_back(From(batch.mm_hashes, objects));
+    batch.extra_blocks.push_back(From(batch.extra_keys, keys));
     return std::nullopt;
-  }
-
-  // So that its removal is left out as well.
-  void NotePartial(EngineHash hash) {
-    // An engine has about one for each request. Beyond the limit a removal of one that was left out
-    // passes, and finds nothing.
-    constexpr std::size_t kPartialMax = 65'536;
-    if (partial_.size() >= kPartialMax) partial_.clear();
-    partial_.insert(Raw(hash));
   }
 
   Outcome Removed(const dom::element& data, EventBatch& batch) {
@@ -328,35 +303,33 @@ class TrtllmJsonDecoder::Impl {
     if (batch.hashes.size() + hashes.size() > limits_->blocks_max) return DecodeErrc::kOverLimit;
     const std::size_t begin = batch.hashes.size();
     for (const dom::element value : hashes) {
-      const auto hash = ToHash(value);
+      const auto hash = ToHash(value, batch);
       if (!hash) return DecodeErrc::kWrongType;
-      if (partial_.erase(Raw(*hash)) == 0) batch.hashes.push_back(*hash);
+      if (!partial_.Take(*hash)) batch.hashes.push_back(*hash);
     }
     if (batch.hashes.size() == begin && hashes.size() > 0) {  // none was ever passed on
       Add(EventType::kIgnored, "", batch);
       return std::nullopt;
     }
-    // A removal names no level: the block is gone from all that were ever used.
-    const std::size_t levels = lower_levels_ ? kLevelMedia.size() : 1;
-    for (std::size_t level = 0; level < levels; ++level) {
-      Add(EventType::kRemoved, kLevelMedia[level], batch).hashes = From(batch.hashes, begin);
-    }
+    EngineEvent& event = Add(EventType::kRemoved, "", batch);
+    event.hashes = From(batch.hashes, begin);
+    event.every_tier = true;
     return std::nullopt;
   }
 
   Outcome Updated(const dom::element& data, EventBatch& batch) {
-    if (IsNullOrAbsent(data, "cache_level")) {  // only the priority changed
+    const auto change = Find(data, "cache_level");
+    if (!change) {  // only the priority changed
       Add(EventType::kIgnored, "", batch);
       return std::nullopt;
     }
-    const dom::element change = data["cache_level"];
-    const auto new_level = Get<std::uint64_t>(change, "new_value");
-    const auto old_level = Get<std::uint64_t>(change, "old_value");
+    const auto new_level = Get<std::uint64_t>(*change, "new_value");
+    const auto old_level = Get<std::uint64_t>(*change, "old_value");
     dom::element value;
     if (!new_level || !old_level || data["block_hash"].get(value) != simdjson::SUCCESS) {
       return DecodeErrc::kMissingField;
     }
-    const auto hash = ToHash(value);
+    const auto hash = ToHash(value, batch);
     if (!hash) return DecodeErrc::kWrongType;
     std::string_view to;
     std::string_view from;
@@ -365,7 +338,9 @@ class TrtllmJsonDecoder::Impl {
     if (batch.hashes.size() >= limits_->blocks_max) return DecodeErrc::kOverLimit;
     const std::size_t begin = batch.hashes.size();
     batch.hashes.push_back(*hash);
-    Add(EventType::kStored, to, batch).hashes = From(batch.hashes, begin);
+    EngineEvent& stored = Add(EventType::kStored, to, batch);
+    stored.hashes = From(batch.hashes, begin);
+    stored.sole = true;
     Add(EventType::kRemoved, from, batch).hashes = From(batch.hashes, begin);
     return std::nullopt;
   }
@@ -378,11 +353,11 @@ class TrtllmJsonDecoder::Impl {
   std::uint64_t window_ = 0;
   // Learned.
   WindowTable windows_;
-  bool lower_levels_ = false;
-  std::unordered_set<std::uint64_t> partial_;  // blocks left out because they were not full
+  PartialBlocks partial_;
 };
 
-TrtllmJsonDecoder::TrtllmJsonDecoder() : impl_(std::make_unique<Impl>()) {}
+TrtllmJsonDecoder::TrtllmJsonDecoder(std::size_t partial_blocks_max)
+    : impl_(std::make_unique<Impl>(partial_blocks_max)) {}
 TrtllmJsonDecoder::~TrtllmJsonDecoder() = default;
 TrtllmJsonDecoder::TrtllmJsonDecoder(TrtllmJsonDecoder&&) noexcept = default;
 TrtllmJsonDecoder& TrtllmJsonDecoder::operator=(TrtllmJsonDecoder&&) noexcept = default;
@@ -394,6 +369,9 @@ Result<void, DecodeError> TrtllmJsonDecoder::Decode(std::span<const std::byte> p
 }
 void TrtllmJsonDecoder::Reset() {
   impl_->Reset();
+}
+std::uint64_t TrtllmJsonDecoder::forgotten_partial_blocks() const {
+  return impl_->forgotten_partial_blocks();
 }
 
 }  // namespace kvr::wire

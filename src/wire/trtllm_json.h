@@ -21,23 +21,29 @@ bool LooksLikeJson(std::span<const std::byte> payload);
 // A partial block and what follows it in the same event are left out, for an index knows full
 // blocks only, and so is its removal. Of several attention windows the largest is the main one;
 // events of the others are marked as of another group. A block that moves between cache levels
-// becomes a store by name in the new tier and a removal from the old. Events are told apart per
-// item, as MessagePack ones are. Not thread-safe.
+// becomes a store by name in the new tier and a removal from the old; a removal says no level.
+// Events are told apart per item, as MessagePack ones are. A field of a wrong type costs its event
+// when it tells blocks apart or says where they are; other fields are not read. Not thread-safe.
 class TrtllmJsonDecoder {
  public:
-  TrtllmJsonDecoder();
+  // Of partial blocks the names of so many are remembered, but of one at least; of more, those that
+  // came last.
+  explicit TrtllmJsonDecoder(std::size_t partial_blocks_max = 65'536);
   ~TrtllmJsonDecoder();
   TrtllmJsonDecoder(TrtllmJsonDecoder&&) noexcept;
   TrtllmJsonDecoder& operator=(TrtllmJsonDecoder&&) noexcept;
 
   // `block_size` is the engine's tokens per block; 0 takes the first block of each event. Replaces
-  // the content of `batch`, whose views are valid until the next call. On error it is empty.
+  // the content of `batch`, whose views are valid until the next call. On error it is empty. Once
+  // warm it allocates nothing.
   Result<void, DecodeError> Decode(std::span<const std::byte> payload, const DecodeLimits& limits,
                                    std::uint32_t block_size, EventBatch& batch);
 
-  // Forgets levels and partial blocks, as after a restart of the engine. The main window is taken
+  // Forgets partial blocks, as after a restart of the engine. The main window is taken
   // to be the same until the engine or its events say otherwise.
   void Reset();
+  // Partial blocks beyond the number that is remembered, since the decoder was made.
+  [[nodiscard]] std::uint64_t forgotten_partial_blocks() const;
 
  private:
   class Impl;

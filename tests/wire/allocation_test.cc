@@ -6,6 +6,7 @@
 
 #include "support/alloc_counter.h"
 #include "support/engine_samples.h"
+#include "support/json_msgpack.h"
 #include "wire/event_encoder.h"
 #include "wire/stream.h"
 
@@ -49,6 +50,82 @@ TEST(Allocations, TranslatingIntoAWarmBatchMakesNone) {
   translate();
   ASSERT_EQ(out.events.size(), 2u);
   EXPECT_EQ(AllocationsIn(translate), 0u);
+}
+
+// Payloads of which each names blocks that were there before, over and over.
+void ExpectNoAllocations(const std::vector<std::string>& payloads, std::size_t events) {
+  placement::EventTranslator translator(StreamOptions());
+  placement::PlacementBatch out;
+  std::size_t placed = 0;
+  const auto translate = [&] {
+    placed = 0;
+    for (int i = 0; i < 100; ++i) {
+      for (const std::string& payload : payloads) {
+        EXPECT_TRUE(translator.Translate(std::as_bytes(std::span(payload)), out));
+        EXPECT_TRUE(out.dropped.empty());
+        placed += out.events.size();
+      }
+    }
+  };
+  translate();
+  EXPECT_EQ(placed, 100 * events);
+  EXPECT_EQ(AllocationsIn(translate), 0u);
+}
+
+TEST(Allocations, TensorRtListsIntoAWarmBatchMakeNone) {
+  std::vector<std::string> payloads;
+  const std::string digest(64, 'a');
+  std::string blocks;
+  std::string names;
+  for (int i = 1; i <= 64; ++i) {
+    const std::string name =
+        i % 2 == 0 ? std::to_string(i) : '"' + std::to_string(10 + i) + digest.substr(2) + '"';
+    std::string tokens;
+    for (int k = 1; k <= 4; ++k)
+      tokens += (k == 1 ? "" : ",") + std::string(R"({"type":"unique_token","token_id":)") +
+                (i == 3 && k == 1 ? '"' + digest + '"' : std::to_string(i * 4 + k)) +
+                R"(,"token_extra_id":0})";
+    blocks += (i == 1 ? "" : ",") + std::string(R"({"type":"stored_block","block_hash":)") + name +
+              R"(,"tokens":[)" + tokens + R"(],"cache_level":0,"priority":35,"mm_keys":[)" +
+              (i == 3 ? R"({"type":"mm_key","hash":")" + digest + R"(","start_offset":0})" : "") +
+              R"(],"cache_salt":"a salt too long for a small string to hold"})";
+    names += (i == 1 ? "" : ",") + name;
+  }
+  // The last block is partial: its name is remembered and forgotten.
+  payloads.push_back(R"([{"event_id":1,"data":{"type":"stored","parent_hash":null,"blocks":[)" +
+                     blocks +
+                     R"(,{"block_hash":99,"tokens":[{"token_id":1}]}]},"window_size":4096},)"
+                     R"({"event_id":2,"data":{"type":"updated","block_hash":2,"cache_level":)"
+                     R"({"new_value":1,"old_value":0},"priority":null},"window_size":4096},)"
+                     R"({"event_id":3,"data":{"type":"removed","block_hashes":[)" +
+                     names + R"(,99]},"window_size":4096}])");
+  ExpectNoAllocations(payloads, 5);
+}
+
+TEST(Allocations, RouterEventsIntoAWarmBatchMakeNone) {
+  std::string blocks;
+  std::string names;
+  for (int i = 1; i <= 64; ++i) {
+    const std::string number = std::to_string(i);
+    blocks += (i == 1 ? "" : ",") + std::string(R"({"block_hash":)") + number +
+              R"(,"tokens_hash":)" + number + R"(,"mm_extra_info":)" +
+              (i == 3 ? R"({"mm_objects":[{"mm_hash":5,"offsets":[[0,4],[6,8]]}]})" : "null") + "}";
+    names += (i == 1 ? "" : ",") + number;
+  }
+  const auto event = [](const std::string& data) {
+    return R"({"worker_id":1,"storage_tier":"device","residency_domain":"worker","event":)"
+           R"({"event_id":5,"data":)" +
+           data + R"(,"dp_rank":0},"session_id":"a session too long for a small string"})";
+  };
+  const std::string list =
+      "[" +
+      event(R"({"stored":{"parent_hash":null,"start_position":0,"blocks":[)" + blocks + "]}}") +
+      "," + event(R"({"removed":{"block_hashes":[)" + names + "]}}") + "," + event(R"("cleared")") +
+      "]";
+  const auto packed = MsgpackFromJson(list);
+  ExpectNoAllocations({std::string(reinterpret_cast<const char*>(packed.data()), packed.size())},
+                      3);
+  ExpectNoAllocations({list}, 3);
 }
 
 }  // namespace

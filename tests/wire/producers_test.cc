@@ -171,6 +171,15 @@ TEST(DigestEnds, Bounds) {
   EXPECT_EQ(stream.Feed(Batch({Rm(Bytes("f0000000000000010000000000000001"))})),
             "removed device 1");
   EXPECT_EQ(stream.translator().digests(), assumed);
+  EXPECT_EQ(stream.translator().stats().forgotten_digests, 70'000u - 65'536u);
+
+  auto none = StreamOptions();
+  none.memory.digests_max = 0;
+  Stream unproven(none);
+  unproven.Feed(Batch({St(Bytes(kDigest), "null", kA)}));
+  EXPECT_EQ(unproven.Feed(Batch({Rm(kFirstEnd)})), "removed device " + std::string(kFirstEnd));
+  EXPECT_EQ(unproven.translator().digests(), assumed);
+  EXPECT_EQ(unproven.translator().stats().forgotten_digests, 1u);
 
   Stream bad;
   const std::string broken = R"(["BlockStored",[)" + Bytes(kDigest) + R"(],null,["x"],4])";

@@ -160,6 +160,7 @@ TEST(Chunks, AreToldBySoManyDeviceBlocks) {
   EXPECT_EQ(stream.Feed(Batch({St("11,12", "null", kAb),
                                St("71", "null", kAb, R"("block_size":8,"medium":"cpu")")})),
             "stored device 11=A 12=B; named host_pinned 11");
+  EXPECT_EQ(stream.translator().stats().unplaced_blocks, 1u);
 }
 
 TEST(Chunks, WithRoomForSoMany) {
@@ -175,6 +176,7 @@ TEST(Chunks, WithRoomForSoMany) {
   const std::uint64_t held = stream.translator().stats().held_removals;
   stream.Feed(Batch({St("7", "null", kAb, R"("block_size":8,"medium":"cpu")")}));
   EXPECT_EQ(stream.translator().stats().held_removals, held + 2) << "the oldest gave way";
+  EXPECT_EQ(stream.translator().stats().crowded_chunks, 1u);
 }
 
 // Host copies of a group whose kind is not known yet.
@@ -194,6 +196,7 @@ TEST(HeldNames, AreBoundedAsConfigured) {
                   {St("11", "null", kA, group + R"(,"kv_cache_spec_kind":"full_attention")")})),
               expected)
         << names_max;
+    EXPECT_EQ(stream.translator().stats().given_up_names, 2u - names_max / 2 * 2) << names_max;
   }
 }
 

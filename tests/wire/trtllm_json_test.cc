@@ -62,9 +62,71 @@ TEST(TrtllmJson, IdentityAndTiers) {
   EXPECT_EQ(Feed(stream, Event(Stored("null", Block(21, {1, 2, 3, 4}) + "," +
                                                   Block(22, {5, 6, 7, 8}, R"(,"cache_level":1)")))),
             "stored device 21=A; stored host_pinned <21 22=B");
-  // Levels below the first are in use now, and removals name none.
-  EXPECT_EQ(Feed(stream, Event(R"({"type":"removed","block_hashes":[22]})")),
+}
+
+std::string Removed(std::string_view hashes) {
+  return Event(R"({"type":"removed","block_hashes":[)" + std::string(hashes) + "]}");
+}
+
+// A removal names no level: it is from wherever the block is.
+TEST(TrtllmJson, RemovalsAreFromWhereABlockIs) {
+  Stream stream;
+  const auto& stats = stream.translator().stats();
+  const std::string down = Block(22, {5, 6, 7, 8}, R"(,"cache_level":1)");
+  Feed(stream, Event(Stored("null", Block(21, {1, 2, 3, 4}) + "," + down)));
+  EXPECT_EQ(Feed(stream, Removed("22")), "removed host_pinned 22");
+  Feed(stream, Event(Stored("21", down)));
+  EXPECT_EQ(Feed(stream, Removed("22,21")), "removed device 21; removed host_pinned 22");
+  Feed(stream, Event(Stored("null", Block(21, {1, 2, 3, 4}))));
+  Feed(stream, Event(R"({"type":"updated","block_hash":21,)"
+                     R"("cache_level":{"new_value":2,"old_value":0},"priority":null})"));
+  EXPECT_EQ(Feed(stream, Removed("21")), "removed disk 21");
+  EXPECT_EQ(stats.unmatched_removals, 0u);
+  EXPECT_EQ(stats.removed_blocks, 5u);
+
+  // One that nobody held is looked for wherever anything was, and counts once.
+  EXPECT_EQ(Feed(stream, Removed("77")),
+            "removed device 77; removed host_pinned 77; removed disk 77");
+  EXPECT_EQ(stats.unmatched_removals, 1u);
+
+  // So is every one when events were lost: a copy may be where no store is known of.
+  Feed(stream, Event(Stored("null", Block(21, {1, 2, 3, 4}))));
+  stream.translator().ForgetCounts();
+  Feed(stream, Event(Stored("null", down)));
+  EXPECT_EQ(Feed(stream, Removed("22")),
             "removed device 22; removed host_pinned 22; removed disk 22");
+  EXPECT_EQ(stats.unmatched_removals, 1u);
+  EXPECT_EQ(Feed(stream, Removed("21")),
+            "removed device 21; removed host_pinned 21; removed disk 21");
+  EXPECT_EQ(stats.unmatched_removals, 2u);
+}
+
+// Some blocks go without a word. An engine has one of a name at most, so what is stored again is no
+// second copy, and goes with one removal.
+TEST(TrtllmJson, ABlockStoredTwiceIsOneBlock) {
+  Stream stream;
+  const std::string store = Event(Stored("null", Block(11, {1, 2, 3, 4})));
+  const std::string down = Event(R"({"type":"updated","block_hash":11,)"
+                                 R"("cache_level":{"new_value":1,"old_value":0},"priority":null})");
+  Feed(stream, store);
+  Feed(stream, store);
+  EXPECT_EQ(Feed(stream, Removed("11")), "removed device 11");
+  Feed(stream, store);
+  Feed(stream, down);
+  Feed(stream, store);
+  Feed(stream, down);
+  EXPECT_EQ(Feed(stream, Removed("11")), "removed host_pinned 11");
+  EXPECT_EQ(stream.translator().stats().unmatched_removals, 0u);
+}
+
+TEST(TrtllmJson, RemovalsOfBlocksThatAreNotCountedAreLookedForEverywhere) {
+  auto options = StreamOptions();
+  options.memory.counted_blocks_max = 1;
+  Stream stream(options);
+  Feed(stream, Event(Stored("null", Block(21, {1, 2, 3, 4}) + "," +
+                                        Block(22, {5, 6, 7, 8}, R"(,"cache_level":1)"))));
+  EXPECT_EQ(Feed(stream, Removed("21")), "removed device 21; removed host_pinned 21");
+  EXPECT_EQ(stream.translator().stats().unmatched_removals, 0u);
 }
 
 TEST(TrtllmJson, UpdatesMoveBlocksBetweenTiers) {
@@ -131,6 +193,42 @@ TEST(TrtllmJson, RemovalsOfPartialBlocksAreLeftOut) {
             "drop 0 ignored_event");
   // Once only: the engine may fill the block and announce it whole.
   EXPECT_EQ(Feed(stream, Event(R"({"type":"removed","block_hashes":[13]})")), "removed device 13");
+  // ... also under the same name, before it removes the partial one.
+  Feed(stream, Event(Stored("null", Block(14, {1}))));
+  EXPECT_EQ(Feed(stream, Event(Stored("null", Block(14, {1, 2, 3, 4})))), "stored device 14=A");
+  EXPECT_EQ(Feed(stream, Removed("14")), "removed device 14");
+}
+
+// Beyond the limit the older half is forgotten, and counted.
+TEST(TrtllmJson, PartialBlocksAreRememberedUpToALimit) {
+  auto options = StreamOptions();
+  options.memory.partial_blocks_max = 4;
+  Stream stream(options);
+  const auto& stats = stream.translator().stats();
+  for (int hash = 1; hash <= 4; ++hash)
+    Feed(stream, Event(Stored("null", Block(hash, {9}))));
+  EXPECT_EQ(stats.forgotten_partials, 0u);
+  Feed(stream, Event(Stored("null", Block(5, {9}))));
+  EXPECT_EQ(stats.forgotten_partials, 2u);
+  EXPECT_EQ(Feed(stream, Removed("1,2,3,4,5")), "removed device 1 2");
+  EXPECT_EQ(stats.unmatched_removals, 2u);
+  // Many are found, and one that is noted again is young again.
+  for (int hash = 1; hash <= 3; ++hash)
+    Feed(stream, Event(Stored("null", Block(hash == 3 ? 1 : hash, {9}))));
+  Feed(stream, Event(Stored("null", Block(8, {9}))));
+  Feed(stream, Event(Stored("null", Block(9, {9}))));
+  EXPECT_EQ(Feed(stream, Removed("1,8,9")), "drop 0 ignored_event");
+}
+
+TEST(TrtllmJson, ManyPartialBlocks) {
+  Stream stream;
+  std::string removals;
+  for (int hash = 1; hash <= 3'000; ++hash) {
+    Feed(stream, Event(Stored("null", Block(hash * 7919, {9}))));
+    removals += (hash == 1 ? "" : ",") + std::to_string(hash * 7919);
+  }
+  EXPECT_EQ(Feed(stream, Removed(removals)), "drop 0 ignored_event");
+  EXPECT_EQ(stream.translator().stats().forgotten_partials, 0u);
 }
 
 TEST(TrtllmJson, BadItemsCostThemselves) {
@@ -142,6 +240,15 @@ TEST(TrtllmJson, BadItemsCostThemselves) {
         Event(Stored("null", R"({"block_hash":1,"tokens":[{"token_id":-1}]})")),
         Event(Stored("null", R"({"block_hash":1,"tokens":[{"token_id":4294967296}]})")),
         Event(Stored("true", Block(11, {1, 2, 3, 4}))),
+        // What tells blocks apart or says where they are is never guessed.
+        Event(Stored("null", Block(11, {1, 2, 3, 4}), R"(,"lora_name":7)")),
+        Event(Stored("null", Block(11, {1, 2, 3, 4}, R"(,"cache_salt":7)"))),
+        Event(Stored("null", Block(11, {1, 2, 3, 4}, R"(,"cache_level":"1")"))),
+        Event(Stored("null", Block(11, {1, 2, 3, 4}, R"(,"mm_keys":7)"))),
+        Event(Stored("null", Block(11, {1, 2, 3, 4}, R"(,"mm_keys":[{"hash":7}])"))),
+        Event(Stored("null", R"({"block_hash":1,"tokens":[{"token_id":1,"token_extra_id":"x"}]})")),
+        R"({"data":)" + Stored("null", Block(11, {1, 2, 3, 4})) + R"(,"window_size":"all"})",
+        R"({"data":)" + Stored("null", Block(11, {1, 2, 3, 4})) + R"(,"attention_dp_rank":"0"})",
         Event(Stored("null", Block(11, {1, 2, 3, 4}, R"(,"cache_level":3)")))}) {
     SCOPED_TRACE(bad);
     EXPECT_EQ(Feed(stream, "[" + bad + "," + good + "]"),
@@ -150,6 +257,47 @@ TEST(TrtllmJson, BadItemsCostThemselves) {
   EXPECT_EQ(Feed(stream, Event(R"({"type":"moved"})")), "drop 0 unknown_event");
   EXPECT_EQ(Feed(stream, "{\"data\":"), "error bad_json");
   EXPECT_EQ(Feed(stream, std::string(100'000, '[')), "error bad_json");
+}
+
+TEST(TrtllmJson, NullsAreAbsent) {
+  Stream stream;
+  EXPECT_EQ(
+      Feed(stream, R"({"data":)" +
+                       Stored("null",
+                              Block(11, {1, 2, 3, 4},
+                                    R"(,"cache_salt":null,"cache_level":null,"mm_keys":null)"),
+                              R"(,"lora_name":null)") +
+                       R"(,"window_size":null,"attention_dp_rank":null})"),
+      "stored device 11=A");
+}
+
+TEST(TrtllmJson, SaltsMayChangeWithinAnEvent) {
+  Stream stream;
+  EXPECT_EQ(
+      Feed(stream, Event(Stored("null", Block(11, {1, 2, 3, 4}, R"(,"cache_salt":"a")") + "," +
+                                            Block(12, {5, 6, 7, 8}) + "," +
+                                            Block(13, {5, 6, 7, 8}, R"(,"cache_salt":"b")")))),
+      "stored device 11=" + Local('A', "", "a") + " 12=" + Local('B', "", "a") +
+          "; stored device <12 13=" + Local('B', "", "b"));
+}
+
+// The same tokens with numbers of their own are other blocks to the engine.
+TEST(TrtllmJson, TokensWithExtraIdsAreNoText) {
+  Stream stream;
+  const auto stored = [&](int extra_id) {
+    std::string tokens;
+    for (int token = 1; token <= 4; ++token) {
+      tokens += R"({"token_id":)" + std::to_string(token) + R"(,"token_extra_id":)" +
+                std::to_string(extra_id) + (token < 4 ? "}," : "}");
+    }
+    return Feed(stream, Event(Stored("null", R"({"block_hash":11,"tokens":[)" + tokens + "]}")));
+  };
+  EXPECT_EQ(stored(0), "stored device 11=A");
+  Feed(stream, Removed("11"));
+  const std::string marked = stored(7);
+  EXPECT_TRUE(marked.starts_with("stored device 11=")) << marked;
+  EXPECT_TRUE(marked.ends_with(" !eligible")) << marked;
+  EXPECT_NE(marked, "stored device 11=A !eligible");
 }
 
 TEST(TrtllmJson, BadItemsLeaveTheLimitsToTheirSiblings) {

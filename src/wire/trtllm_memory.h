@@ -1,0 +1,156 @@
+// What earlier events of a TensorRT-LLM stream taught. Private to the decoder.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "model/ids.h"
+
+namespace kvr::wire {
+
+// Which attention window of an engine is the main one: the largest. An engine says which there are
+// when it starts; who comes later learns from the events themselves.
+class WindowTable {
+ public:
+  void Created(std::uint64_t window) {
+    main_ = announced_ ? std::max(main_, window) : window;
+    announced_ = true;
+    seen_main_ = true;
+  }
+
+  // An event of a window; 0 is one that does not say.
+  void Seen(std::uint64_t window) {
+    if (window == 0 || announced_) return;
+    largest_seen_ = std::max(largest_seen_, window);
+    seen_main_ = seen_main_ || window == main_;
+    ++events_;
+    // What was learned before a reset holds unless the events disprove it: a larger window does at
+    // once, one that nobody speaks of any more after a while.
+    if (window > main_) {
+      main_ = window;
+      seen_main_ = true;
+    } else if (!seen_main_ && events_ >= kEventsToForget) {
+      main_ = largest_seen_;
+      seen_main_ = true;
+    }
+  }
+
+  [[nodiscard]] bool IsMinor(std::uint64_t window) const { return window != 0 && window < main_; }
+
+  void Reset() {
+    announced_ = false;
+    seen_main_ = false;
+    largest_seen_ = 0;
+    events_ = 0;
+  }
+
+ private:
+  static constexpr std::uint64_t kEventsToForget = 256;
+
+  std::uint64_t main_ = 0;
+  bool announced_ = false;  // by the engine, since the last reset
+  bool seen_main_ = false;  // since the last reset
+  std::uint64_t largest_seen_ = 0;
+  std::uint64_t events_ = 0;
+};
+
+// Names of blocks: open addressing with linear probing. Keeps its room when it is cleared.
+class NameSet {
+ public:
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+  void Insert(EngineHash name) {
+    if ((size_ + 1) * 4 > slots_.size() * 3) Grow();
+    const std::size_t place = PlaceOf(name);
+    if (slots_[place].used) return;
+    slots_[place] = {name, true};
+    ++size_;
+  }
+
+  // Whether it was there.
+  bool Erase(EngineHash name) {
+    if (size_ == 0) return false;
+    std::size_t hole = PlaceOf(name);
+    if (!slots_[hole].used) return false;
+    --size_;
+    // Moves up what would not be found across the hole.
+    const std::size_t mask = slots_.size() - 1;
+    for (std::size_t next = (hole + 1) & mask; slots_[next].used; next = (next + 1) & mask) {
+      if (((next - HomeOf(slots_[next].name)) & mask) < ((next - hole) & mask)) continue;
+      slots_[hole] = slots_[next];
+      hole = next;
+    }
+    slots_[hole].used = false;
+    return true;
+  }
+
+  void Clear() {
+    if (size_ > 0) std::fill(slots_.begin(), slots_.end(), Slot{});
+    size_ = 0;
+  }
+
+ private:
+  struct Slot {
+    EngineHash name{};
+    bool used = false;
+  };
+
+  [[nodiscard]] std::size_t HomeOf(EngineHash name) const {
+    return static_cast<std::size_t>(Raw(name) * 0x9E3779B97F4A7C15u >> 32) & (slots_.size() - 1);
+  }
+  // Where the name is, or the unused slot where it belongs.
+  [[nodiscard]] std::size_t PlaceOf(EngineHash name) const {
+    std::size_t place = HomeOf(name);
+    while (slots_[place].used && slots_[place].name != name)
+      place = (place + 1) & (slots_.size() - 1);
+    return place;
+  }
+  void Grow() {
+    const std::vector<Slot> before =
+        std::exchange(slots_, std::vector<Slot>(std::max<std::size_t>(16, slots_.size() * 2)));
+    for (const Slot& slot : before) {
+      if (slot.used) slots_[PlaceOf(slot.name)] = slot;
+    }
+  }
+
+  std::vector<Slot> slots_;  // a power of two
+  std::size_t size_ = 0;
+};
+
+// Blocks that were left out because they were not full, so that their removals are left out as
+// well. An engine has about one for each request, and never removes some of them: beyond the limit
+// the older half is forgotten. A removal of one of those then passes, and finds nothing.
+class PartialBlocks {
+ public:
+  explicit PartialBlocks(std::size_t blocks_max)
+      : half_(std::max<std::size_t>(1, blocks_max / 2)) {}
+
+  void Note(EngineHash name) {
+    if (young_.size() >= half_) {
+      forgotten_ += old_.size();
+      old_.Clear();
+      std::swap(young_, old_);
+    }
+    old_.Erase(name);
+    young_.Insert(name);
+  }
+  // Whether it was noted. It is not any more.
+  bool Take(EngineHash name) { return young_.Erase(name) || old_.Erase(name); }
+  void Clear() {
+    young_.Clear();
+    old_.Clear();
+  }
+  // So many, ever.
+  [[nodiscard]] std::uint64_t forgotten() const { return forgotten_; }
+
+ private:
+  std::size_t half_;
+  NameSet young_;
+  NameSet old_;
+  std::uint64_t forgotten_ = 0;
+};
+
+}  // namespace kvr::wire
