@@ -89,11 +89,11 @@ Result<void> EventFeed::Bind() {
   if (options_.dialect.pulled()) {
     options_.publisher.endpoint.clear();
     options_.publisher.replay_endpoint.reset();
-    lists_ = {fmt::format(
-        R"([{{"event_id":0,"data":{{"type":"created","num_blocks_per_cache_level":[{},0]}},)"
-        R"("window_size":{},"attention_dp_rank":{}}}])",
-        options_.blocks, wire::kTrtllmWindow, options_.dp_rank)};
-    event_id_ = 1;
+    lists_.clear();
+    event_id_ = 0;
+    const std::array<std::uint64_t, 2> blocks = {options_.blocks, 0};
+    wire::EncodeTrtllmCreated(blocks, options_.dp_rank, *options_.dialect.encoding, event_id_,
+                              lists_.emplace_back());
     held_names_.clear();
     return {};
   }

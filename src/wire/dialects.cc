@@ -131,6 +131,10 @@ constexpr Dialect WithMetadata(Dialect dialect) {
   dialect.metadata = true;
   return dialect;
 }
+constexpr Dialect WithHashAlgo(Dialect dialect, std::string_view name) {
+  dialect.hash_algo = name;
+  return dialect;
+}
 constexpr Dialect Named(std::string_view name, Form form) {
   Dialect dialect;
   dialect.name = name;
@@ -138,7 +142,7 @@ constexpr Dialect Named(std::string_view name, Form form) {
   return dialect;
 }
 
-constexpr std::array<Dialect, 29> kDialects = {{
+constexpr std::array<Dialect, 31> kDialects = {{
     Signed(WithRank(VllmArrays("vllm-0.9.0", 5, 1), RankPlace::kNone)),
     VllmArrays("vllm-0.9.1", 5, 1),
     VllmArrays("vllm-0.10.2", 6, 2),
@@ -159,6 +163,8 @@ constexpr std::array<Dialect, 29> kDialects = {{
     SglangMaps("sglang-main"),
     Signed(VllmMaps("trtllm-zmq", 11, 3)),
     Named("trtllm-json", Form::kJson),
+    WithHashAlgo(Digests(Named("trtllm-json-v2", Form::kJson)), "v2_sha256"),
+    WithHashAlgo(Named("trtllm-json-v2-64", Form::kJson), "v2_sha256_64"),
     Relay(),
     Signed(Named("mooncake", Form::kPool)),
     Atom(),

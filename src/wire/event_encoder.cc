@@ -346,7 +346,7 @@ void EncodeEventBatch(const EventBatch& batch, const Dialect& dialect, std::stri
   std::uint64_t& id = event_id != nullptr ? *event_id : first;
   MsgpackWriter writer(out);
   if (dialect.form == Dialect::Form::kJson) {
-    EncodeTrtllmList(batch, id, out);
+    EncodeTrtllmList(batch, dialect, id, out);
   } else if (dialect.form == Dialect::Form::kPool) {
     EncodePoolBatch(batch, id, out);
   } else {

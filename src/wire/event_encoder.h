@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -54,7 +55,8 @@ struct Dialect {
   enum class Hashes : std::uint8_t {
     kUnsigned,
     kSigned,   // 2^63 and more as negative numbers
-    kDigests,  // as kUnsigned on the device, elsewhere as digests of 32 bytes
+    kDigests,  // as kUnsigned on the device, elsewhere as digests of 32 bytes; in a list all as
+               // digests in hex
   };
   enum class RankPlace : std::uint8_t {
     kNone,       // the batch has two elements
@@ -69,6 +71,9 @@ struct Dialect {
   EventLayout stored{};
   EventLayout removed{};
   EventLayout cleared{};
+  // kJson: what events say of their hashes, and with it that they are of layer group 0; empty:
+  // neither.
+  std::string_view hash_algo{};
   bool nil_tokens = false;  // of a store that names blocks only; else an empty list
   bool metadata = false;    // arrays: salt and session go as a map in the place of the LoRA name
 };
@@ -77,7 +82,8 @@ struct Dialect {
 inline constexpr std::uint64_t kTrtllmWindow = 4096;
 
 // vllm-0.9.0, 0.9.1, 0.10.2, 0.14, 0.17, 0.19, 0.20, 0.22, 0.24 (from there on maps), 0.26, 0.29,
-// main, map-batch; sglang-0.4.6, 0.4.7, 0.5.9, 0.5.18, main; trtllm-zmq, trtllm-json; dynamo-relay;
+// main, map-batch; sglang-0.4.6, 0.4.7, 0.5.9, 0.5.18, main; trtllm-zmq; trtllm-json and of its
+// second cache manager trtllm-json-v2 and trtllm-json-v2-64; dynamo-relay;
 // mooncake; atom; vllm-offload, vllm-lmcache, vllm-mooncake-store and vllm-llm-d-fs, which are
 // connectors' copies beside an engine's own events. And two that are no release but say all there
 // is: maps, positional.
@@ -94,5 +100,11 @@ const Dialect* DialectByName(std::string_view name);
 // numbered begin with `*event_id`, which is moved on; null counts from 0.
 void EncodeEventBatch(const EventBatch& batch, const Dialect& dialect, std::string& out,
                       std::uint64_t* event_id = nullptr);
+
+// Appends the list with which an engine of a kJson dialect begins: how many blocks each level of
+// its cache has.
+void EncodeTrtllmCreated(std::span<const std::uint64_t> blocks_per_level,
+                         std::optional<std::uint32_t> dp_rank, const Dialect& dialect,
+                         std::uint64_t& event_id, std::string& out);
 
 }  // namespace kvr::wire

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include <fmt/format.h>
 
 #include "base/json_writer.h"
 #include "model/tier.h"
-#include "wire/event_encoder.h"
 #include "wire/medium.h"
 #include "wire/msgpack_writer.h"
 
@@ -15,29 +19,87 @@ namespace {
 
 // --- TensorRT-LLM -------------------------------------------------------------------------------
 
+constexpr std::size_t kDigestDigits = 64;
+
 std::uint64_t LevelOf(const EngineEvent& event) {
   return static_cast<std::uint64_t>(TierFromMedium(event.medium).value_or(Tier::kDevice));
 }
 
-void WriteTokens(std::span<const TokenId> tokens, JsonWriter& json) {
+// What all parts of a list need.
+struct ListScope {
+  const EventBatch& batch;
+  const Dialect& dialect;
+  JsonWriter& json;
+};
+
+// As the digest that was decoded as `hash`; without one, as 64 digits that begin with it.
+void WriteDigest(const ListScope& scope, EngineHash hash) {
+  const auto& known = scope.batch.digests;
+  const auto found = std::find_if(known.begin(), known.end(), [hash](const DigestName& name) {
+    return name.first == hash && name.bytes.size() == kDigestDigits;
+  });
+  if (found != known.end()) return scope.json.Value(found->bytes);
+  scope.json.Value(fmt::format("{:016x}{:048x}", Raw(hash), 0));
+}
+
+void WriteHash(const ListScope& scope, EngineHash hash) {
+  if (scope.dialect.hashes == Dialect::Hashes::kDigests) return WriteDigest(scope, hash);
+  scope.json.Value(Raw(hash));
+}
+
+// The text that stands in the place of token `i` of the block; empty where a number does.
+std::string_view TextAt(std::span<const ExtraKey> keys, std::size_t i) {
+  const auto found = std::find_if(keys.begin(), keys.end(), [i](const ExtraKey& key) {
+    return key.kind == ExtraKey::Kind::kBytes && key.offset == static_cast<std::int64_t>(i);
+  });
+  return found == keys.end() ? std::string_view() : found->text;
+}
+
+void WriteTokens(std::span<const TokenId> tokens, std::span<const ExtraKey> keys,
+                 JsonWriter& json) {
+  json.Key("tokens");
   json.BeginArray();
-  for (const TokenId token : tokens) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const std::string_view text = TextAt(keys, i);
     json.BeginObject();
     json.Field("type", "unique_token");
-    json.Field("token_id", token);
+    if (text.empty()) {
+      json.Field("token_id", tokens[i]);
+    } else {
+      json.Field("token_id", text);
+    }
     json.Field("token_extra_id", 0);
     json.EndObject();
   }
   json.EndArray();
 }
 
-void WriteStoredData(const EventBatch& batch, const EngineEvent& event, JsonWriter& json) {
-  const auto hashes = batch.HashesOf(event);
-  const auto tokens = batch.TokensOf(event);
+void WriteObjects(std::span<const ExtraKey> keys, JsonWriter& json) {
+  const auto is_object = [](const ExtraKey& key) {
+    return key.kind == ExtraKey::Kind::kTextOffset;
+  };
+  if (std::none_of(keys.begin(), keys.end(), is_object)) return;
+  json.Key("mm_keys");
+  json.BeginArray();
+  for (const ExtraKey& key : keys) {
+    if (!is_object(key)) continue;
+    json.BeginObject();
+    json.Field("type", "mm_key");
+    json.Field("hash", key.text);
+    json.Field("start_offset", key.offset);
+    json.EndObject();
+  }
+  json.EndArray();
+}
+
+void WriteStoredData(const ListScope& scope, const EngineEvent& event) {
+  JsonWriter& json = scope.json;
+  const auto hashes = scope.batch.HashesOf(event);
+  const auto tokens = scope.batch.TokensOf(event);
   json.Field("type", "stored");
   json.Key("parent_hash");
   if (event.parent) {
-    json.Value(Raw(*event.parent));
+    WriteHash(scope, *event.parent);
   } else {
     json.Null();
   }
@@ -46,13 +108,15 @@ void WriteStoredData(const EventBatch& batch, const EngineEvent& event, JsonWrit
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     const std::size_t begin = std::min(tokens.size(), i * event.block_size);
     const std::size_t count = std::min<std::size_t>(tokens.size() - begin, event.block_size);
+    const auto keys = scope.batch.ExtraKeysOf(event, i);
     json.BeginObject();
     json.Field("type", "stored_block");
-    json.Field("block_hash", Raw(hashes[i]));
-    json.Key("tokens");
-    WriteTokens(tokens.subspan(begin, count), json);
+    json.Key("block_hash");
+    WriteHash(scope, hashes[i]);
+    WriteTokens(tokens.subspan(begin, count), keys, json);
     json.Field("cache_level", LevelOf(event));
     json.Field("priority", 35);
+    WriteObjects(keys, json);
     if (event.cache_salt) json.Field("cache_salt", *event.cache_salt);
     json.EndObject();
   }
@@ -60,40 +124,58 @@ void WriteStoredData(const EventBatch& batch, const EngineEvent& event, JsonWrit
   if (!event.lora_name.empty()) json.Field("lora_name", event.lora_name);
 }
 
-void WriteRemovedData(const EventBatch& batch, const EngineEvent& event, JsonWriter& json) {
-  json.Field("type", "removed");
-  json.Key("block_hashes");
-  json.BeginArray();
-  for (const EngineHash hash : batch.HashesOf(event))
-    json.Value(Raw(hash));
-  json.EndArray();
+void WriteRemovedData(const ListScope& scope, const EngineEvent& event) {
+  scope.json.Field("type", "removed");
+  scope.json.Key("block_hashes");
+  scope.json.BeginArray();
+  for (const EngineHash hash : scope.batch.HashesOf(event))
+    WriteHash(scope, hash);
+  scope.json.EndArray();
 }
 
-void WriteMovedData(EngineHash hash, std::uint64_t level, JsonWriter& json) {
+void WriteMovedData(const ListScope& scope, EngineHash hash, std::uint64_t from, std::uint64_t to) {
+  JsonWriter& json = scope.json;
   json.Field("type", "updated");
-  json.Field("block_hash", Raw(hash));
+  json.Key("block_hash");
+  WriteHash(scope, hash);
   json.Key("cache_level");
   json.BeginObject();
   json.Field("type", "event_diff");
-  json.Field("new_value", level);
-  json.Field("old_value", 0);
+  json.Field("new_value", to);
+  json.Field("old_value", from);
   json.EndObject();
   json.Key("priority");
   json.Null();
 }
 
 template <typename WriteData>
-void WriteItem(const EventBatch& batch, const EngineEvent& event, std::uint64_t& event_id,
-               JsonWriter& json, WriteData write_data) {
+void WriteItem(const ListScope& scope, std::uint64_t window, std::uint64_t& event_id,
+               WriteData write_data) {
+  JsonWriter& json = scope.json;
   json.BeginObject();
   json.Field("event_id", event_id++);
   json.Key("data");
   json.BeginObject();
   write_data();
   json.EndObject();
-  json.Field("window_size", event.window.value_or(kTrtllmWindow));
-  if (batch.dp_rank) json.Field("attention_dp_rank", *batch.dp_rank);
+  json.Field("window_size", window);
+  if (scope.batch.dp_rank) json.Field("attention_dp_rank", *scope.batch.dp_rank);
+  if (!scope.dialect.hash_algo.empty()) {
+    json.Field("hash_algo", scope.dialect.hash_algo);
+    json.Field("layer_group_id", 0);
+  }
   json.EndObject();
+}
+
+// What is decoded from a move: a store without tokens, and a removal of the same names.
+const EngineEvent* OtherHalf(const EventBatch& batch, std::size_t i) {
+  if (i + 1 == batch.events.size()) return nullptr;
+  const EngineEvent& store = batch.events[i];
+  const EngineEvent& next = batch.events[i + 1];
+  const bool same = next.type == EventType::kRemoved && !next.every_tier &&
+                    next.hashes.begin == store.hashes.begin &&
+                    next.hashes.count == store.hashes.count;
+  return same ? &next : nullptr;
 }
 
 // --- Mooncake -----------------------------------------------------------------------------------
@@ -154,22 +236,46 @@ bool SpeaksOfBlocks(const EngineEvent& event) {
 
 }  // namespace
 
-void EncodeTrtllmList(const EventBatch& batch, std::uint64_t& event_id, std::string& out) {
+void EncodeTrtllmList(const EventBatch& batch, const Dialect& dialect, std::uint64_t& event_id,
+                      std::string& out) {
   JsonWriter json(out);
+  const ListScope scope{batch, dialect, json};
   json.BeginArray();
-  for (const EngineEvent& event : batch.events) {
+  for (std::size_t i = 0; i < batch.events.size(); ++i) {
+    const EngineEvent& event = batch.events[i];
     const auto write = [&](auto write_data) {
-      WriteItem(batch, event, event_id, json, write_data);
+      WriteItem(scope, event.window.value_or(kTrtllmWindow), event_id, write_data);
     };
     if (event.type == EventType::kRemoved) {
-      write([&] { WriteRemovedData(batch, event, json); });
+      write([&] { WriteRemovedData(scope, event); });
     } else if (event.type == EventType::kStored && event.tokens.count > 0) {
-      write([&] { WriteStoredData(batch, event, json); });
+      write([&] { WriteStoredData(scope, event); });
     } else if (event.type == EventType::kStored) {
+      const EngineEvent* removal = OtherHalf(batch, i);
+      const std::uint64_t from = removal != nullptr ? LevelOf(*removal) : 0;
       for (const EngineHash hash : batch.HashesOf(event))
-        write([&] { WriteMovedData(hash, LevelOf(event), json); });
+        write([&] { WriteMovedData(scope, hash, from, LevelOf(event)); });
+      if (removal != nullptr) ++i;
     }
   }
+  json.EndArray();
+}
+
+void EncodeTrtllmCreated(std::span<const std::uint64_t> blocks_per_level,
+                         std::optional<std::uint32_t> dp_rank, const Dialect& dialect,
+                         std::uint64_t& event_id, std::string& out) {
+  EventBatch batch;
+  batch.dp_rank = dp_rank;
+  JsonWriter json(out);
+  json.BeginArray();
+  WriteItem({batch, dialect, json}, kTrtllmWindow, event_id, [&] {
+    json.Field("type", "created");
+    json.Key("num_blocks_per_cache_level");
+    json.BeginArray();
+    for (const std::uint64_t blocks : blocks_per_level)
+      json.Value(blocks);
+    json.EndArray();
+  });
   json.EndArray();
 }
 

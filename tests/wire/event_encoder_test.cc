@@ -70,9 +70,13 @@ constexpr struct {
     {"vllm-0.11-gpu-int-plus-cpu-offload-bytes", "vllm-offload"},
     {"vllm-lmcache-cpu-partial-chunk-bytes", "vllm-lmcache"},
     {"vllm-mooncake-store-connector-cpu-lowercase", "vllm-mooncake-store"},
+    // Of a list, whose brackets the samples do not have.
+    {"trtllm-json-updated-demoted", "trtllm-json"},
+    {"trtllm-json-v2-sha256-hexhash-mm", "trtllm-json-v2"},
 };
 
-// The other samples, and what of them a decoded batch does not keep.
+// The other samples, which no engine sent either but are made by hand after the formats, and what
+// of them a decoded batch does not keep.
 constexpr struct {
   std::string_view sample;
   std::string_view lost;
@@ -80,11 +84,21 @@ constexpr struct {
     {"vllm-future-unknown-event-and-field", "events and fields that are not known"},
     {"sglang-branch-array-component-types-index7", "the component types"},
     {"mooncake-master-stored-object-key-only", "an object key that is no hash"},
-    {"trtllm-json-created", "an event without meaning for an index"},
-    {"trtllm-json-stored-with-partial-tail", "the partial block"},
-    {"trtllm-json-updated-demoted", "a move becomes a store and a removal"},
-    {"trtllm-json-v2-sha256-hexhash-mm", "digests, and objects among the tokens"},
+    {"trtllm-json-created", "the sizes of the levels; see ListsBeginWithTheSizesOfTheLevels"},
+    {"trtllm-json-stored-with-partial-tail", "the partial block; see TrtllmListsLookAsTheyShould"},
 };
+
+std::string Text(std::span<const std::byte> payload) {
+  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
+}
+
+// The number with which the events of a sample begin, where they are numbered.
+std::uint64_t EventIdOf(const test::EngineSample& sample) {
+  constexpr std::string_view kKey = R"({"event_id":)";
+  const std::string text = Text(sample.payload);
+  if (!text.starts_with(kKey)) return 3;  // of Mooncake's sample
+  return std::stoull(text.substr(kKey.size()));
+}
 
 TEST(EventEncoder, EverySampleIsRepeatedOrAnException) {
   EXPECT_EQ(std::size(kExact) + std::size(kExceptions), test::EngineSamples().size());
@@ -97,14 +111,21 @@ TEST(EventEncoder, RepeatsTheBytesOfEngines) {
     SCOPED_TRACE(row.sample);
     const Dialect* dialect = DialectByName(row.dialect);
     ASSERT_NE(dialect, nullptr);
-    const auto& payload = test::SampleByName(row.sample).payload;
+    const test::EngineSample& sample = test::SampleByName(row.sample);
+    const bool list = dialect->form == Dialect::Form::kJson;
     EventBatch batch;
-    ASSERT_TRUE(DecodeEventBatch(payload, {}, batch));
+    TrtllmJsonDecoder json;
+    ASSERT_TRUE(list ? json.Decode(sample.payload, {}, 0, batch)
+                     : DecodeEventBatch(sample.payload, {}, batch));
     ASSERT_TRUE(batch.bad.empty());
-    std::uint64_t event_id = 3;  // of the one sample whose events are numbered
+    std::uint64_t event_id = EventIdOf(sample);
     std::string out;
     EncodeEventBatch(batch, *dialect, out, &event_id);
-    EXPECT_EQ(Hex(out), ToHex(payload));
+    if (list) {
+      EXPECT_EQ(out, "[" + Text(sample.payload) + "]");
+    } else {
+      EXPECT_EQ(Hex(out), ToHex(sample.payload));
+    }
   }
 }
 
@@ -176,9 +197,35 @@ TEST(EventEncoder, ConnectorsAreReadBack) {
   }
 }
 
+TEST(EventEncoder, ListsBeginWithTheSizesOfTheLevels) {
+  constexpr std::array<std::uint64_t, 2> kBlocks = {101'230, 0};
+  std::uint64_t event_id = 0;
+  std::string out;
+  EncodeTrtllmCreated(kBlocks, 0, *DialectByName("trtllm-json"), event_id, out);
+  EXPECT_EQ(out, "[" + Text(test::SampleByName("trtllm-json-created").payload) + "]");
+  EXPECT_EQ(event_id, 1u);
+}
+
+// Of the second cache manager: digests that are decoded are repeated, and made up without one.
+TEST(EventEncoder, ListsOfTheSecondManager) {
+  const std::array hashes = {EngineHash{0xAB}};
+  const std::array<TokenId, 1> tokens = {7};
+  EventBatch batch;
+  batch.AddStored(hashes, std::nullopt, tokens, 1);
+  const std::string tail = R"(,"layer_group_id":0}])";
+  std::string out;
+  EncodeEventBatch(batch, *DialectByName("trtllm-json-v2"), out);
+  EXPECT_NE(out.find(R"("block_hash":"00000000000000ab)" + std::string(48, '0') + '"'),
+            std::string::npos);
+  EXPECT_TRUE(out.ends_with(R"("hash_algo":"v2_sha256")" + tail)) << out;
+  out.clear();
+  EncodeEventBatch(batch, *DialectByName("trtllm-json-v2-64"), out);
+  EXPECT_NE(out.find(R"("block_hash":171)"), std::string::npos);
+  EXPECT_TRUE(out.ends_with(R"("hash_algo":"v2_sha256_64")" + tail)) << out;
+}
+
 TEST(EventEncoder, TrtllmListsLookAsTheyShould) {
-  const auto& sample = test::SampleByName("trtllm-json-stored-with-partial-tail").payload;
-  std::string text(reinterpret_cast<const char*>(sample.data()), sample.size());
+  std::string text = Text(test::SampleByName("trtllm-json-stored-with-partial-tail").payload);
   const std::size_t tail =
       text.find(R"(,{"type":"stored_block","block_hash":14217850000000000001)");
   ASSERT_NE(tail, std::string::npos);
