@@ -289,12 +289,12 @@ class Mock(Process):
         replay = ["--replay-port", port("replay")] if self.ranks[0]["replay"] else []
         return Mock(*self.words, "--events-port", port("events"), *replay, **self.shape)
 
-    def register(self, indexer, worker):
+    def register(self, indexer, worker, **more):
         """All ranks."""
         for rank in self.ranks:
             answer = indexer.register(worker, rank["events"], rank["dp_rank"],
                                       self.shape["block_size"], rank["replay"],
-                                      model=self.shape["model"])
+                                      model=self.shape["model"], **more)
             assert answer.status == 201, answer
 
     def complete(self, prompt, max_tokens, rank=None, **more):

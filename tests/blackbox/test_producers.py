@@ -8,12 +8,20 @@ import subprocess
 from kvr_testlib import (A, B, C, D, E, X, KVROUTE, Client, IndexerTest, Mock, Process, main, pack, removed,
                          settle, stored)
 
-DIALECTS = ("vllm-0.9.0", "vllm-0.9.1", "vllm-0.10.2", "vllm-0.14", "vllm-0.17", "vllm-0.19",
-            "vllm-0.20", "vllm-0.22", "vllm-0.24", "vllm-0.26", "vllm-0.29", "vllm-main",
-            "vllm-map-batch", "sglang-0.4.6", "sglang-0.4.7", "sglang-0.5.9", "sglang-0.5.18",
-            "sglang-main", "trtllm-zmq", "trtllm-json", "dynamo-relay", "atom")
+# What an engine's dialect cannot say, or says in other words. All others have a host tier that the
+# index sees as such.
 NO_HOST_TIER = ("vllm-0.9.0", "vllm-0.9.1", "sglang-0.4.6", "sglang-0.4.7", "trtllm-zmq",
-                "trtllm-json", "dynamo-relay")
+                "trtllm-json", "trtllm-json-v2", "trtllm-json-v2-64", "dynamo-relay")
+LENIENT = ("vllm-lmcache", "vllm-mooncake-store")  # their medium is "cpu"
+EXTERNAL = ("vllm-llm-d-fs",)  # a shared store instead of host memory
+POOL = ("mooncake",)  # no worker's own
+
+
+def dialects():
+    """All that the mock engine speaks, as it lists them itself."""
+    refused = subprocess.run([KVROUTE, "mock", "--dialect", "none"], capture_output=True, text=True,
+                             timeout=20, check=False)
+    return refused.stderr.strip().partition("there are ")[2].split(", ")
 
 
 def router_event(worker, event_id, data, dp_rank=0, **more):
@@ -36,22 +44,33 @@ def local_hashes(tokens):
 
 class Dialects(IndexerTest):
     def test_the_index_agrees_with_the_engine_in_every_dialect(self):
-        for worker, dialect in enumerate(DIALECTS, start=1):
+        names = dialects()
+        self.assertGreaterEqual(len(names), 31)
+        self.assertLessEqual({*NO_HOST_TIER, *LENIENT, *EXTERNAL, *POOL}, set(names))
+        for worker, dialect in enumerate(names, start=1):
+            if dialect in POOL:
+                continue
             with self.subTest(dialect):
                 host = 0 if dialect in NO_HOST_TIER else 32
+                lower = "external" if dialect in EXTERNAL else "host_pinned"
                 mock = Mock("--dialect", dialect, "--num-blocks", 64, "--host-blocks", host,
                             "--speedup", 1000)
                 self.addCleanup(mock.close)
-                mock.register(self.indexer, worker)
+                mock.register(self.indexer, worker,
+                              media="lenient" if dialect in LENIENT else "strict")
                 for i in range(30):
                     mock.complete(list(range(10 * i, 10 * i + 33)), 4)
-                want = mock.blocks()
+                want = {("device" if tier == "device" else lower, name)
+                        for tier, name in mock.blocks()}
                 self.assertGreater(len(want), 20)
+                self.assertEqual(len({tier for tier, _ in want}), 2 if host else 1)
                 settle(lambda w=worker: {(block[2], block[4]) for block in self.indexer.dumped(w)},
                        want)
                 self.assertEqual(self.indexer.listener(worker)["state"], "exact")
                 mock.client.post("/reset_prefix_cache", {})
                 settle(lambda w=worker: self.indexer.dumped(w), [])
+        self.assertEqual(self.indexer.metrics().total("kvr_ingest_unmatched_removals_total"), 0)
+        self.assertEqual(self.indexer.metrics().total("kvr_ingest_skipped_fields_total"), 0)
 
     def test_the_pool_of_mooncake_is_no_workers_own(self):
         mock = Mock("--dialect", "mooncake", "--speedup", 1000)
@@ -149,6 +168,23 @@ class EventPlane(IndexerTest):
         self.send_plane(2, [router_event(1, 3, "cleared")])
         settle(self.indexer.watermark, 2)
         self.expect(A, 0)
+        self.assertEqual(self.indexer.listener()["state"], "exact")
+
+    def test_hints_of_a_wrong_type_cost_themselves(self):
+        (local,) = local_hashes(A)
+        store = router_store(1, 1, [(11, local)], session_id=7, sce="yes")
+        store["event"]["data"]["stored"]["start_position"] = "first"
+        store["event"]["data"]["stored"]["blocks"][0]["mm_extra_info"] = 7
+        self.send_plane(0, [store])
+        settle(self.indexer.watermark, 0)
+        self.expect(A, 4)
+        self.send_plane(1, [router_event(1, 2, "cleared")])
+        self.source.publish(2, json.dumps([store]).encode())
+        settle(self.indexer.watermark, 2)
+        self.expect(A, 4)
+        metrics = self.indexer.metrics()
+        for field in ("session_id", "start_position", "mm_extra_info", "sce"):
+            self.assertEqual(metrics.total("kvr_ingest_skipped_fields_total", field=field), 2, field)
         self.assertEqual(self.indexer.listener()["state"], "exact")
 
     def test_rows_t27_to_t30(self):

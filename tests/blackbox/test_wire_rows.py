@@ -2,7 +2,8 @@
 (B), extra keys (X), the checks of the normaliser (N), conversion (C).
 
 A row is what one fresh engine sends, what is held afterwards, and what was filtered for which
-reason. Rows about hash vectors, bindings and the publishing side have no sockets.
+reason. Rows about bindings and the publishing side have no sockets; nor do C23 to C25, because no
+service hashes by runs of multimodal tokens or by position.
 """
 
 import json
@@ -252,6 +253,77 @@ CONVERSION = [
      [of(A, 4, **image(DIGEST_HASH, NAMED_IMAGE)), of(A, 4, **image(NAMED_IMAGE, DIGEST_HASH))], {}),
     ("C20", [stored([11], None, A[:3])], NOTHING, {"tokens_too_short": 1}),
 ]
+
+
+def bigrams(tokens):
+    return [list(pair) for pair in zip(tokens, tokens[1:])]
+
+
+def objects(*hashes):
+    return {"block_mm_infos": [{"mm_objects": [{"mm_hash": one, "offsets": []} for one in hashes]}]}
+
+
+# Tokens, block size, what else the store says, and the hashes of its blocks.
+VECTORS = [
+    (list(range(1, 13)), 4, {}, [14643705804678351452, 16777012769546811212, 483935686894639516]),
+    (list(range(8)), 4, {}, [9143094415614847814, 12124091508212882195]),
+    (list(range(8)), 4, {"lora_name": "adapter-a"}, [6665157333201000639, 11721812545976571723]),
+    (list(range(8)), 4, {"cache_salt": "tenant-a"}, [17009624042690211646, 10000672136415158886]),
+    (list(range(8)), 4, {"lora_name": "adapter-a", "cache_salt": "tenant-a"},
+     [8269515957840517240, 11937877779520612889]),
+    (list(range(8)), 4, {"lora_name": "tenant-a", "cache_salt": "adapter-a"},
+     [3458330314521087086, 12434688825433360059]),
+    (bigrams(range(1, 10)), 4, {}, [1914873892905420881, 1929047464662796003]),
+    (bigrams(range(1, 6)), 4, {}, [1914873892905420881]),
+    (A, 4, objects(42), [14000361058806882387]),
+    (A, 4, objects(42, 7), [6295130183325757331]),
+    (A, 4, objects(7, 42), [6295130183325757331]),
+    (A, 4, objects(42, 42), [8640070372475032416]),
+    (A, 4, objects(), [14643705804678351452]),
+    (A, 4, {"extra_keys": [[DIGEST]]}, [2142804768136187117]),
+    (list(range(16)), 16, {}, [15310707395893867146]),
+    (list(range(64)), 64, {}, [3480597578098033343]),
+    (list(range(512)), 512, {}, [9967019188267418660]),
+    (bigrams(range(17)), 16, {}, [11423441316381344367]),
+    ([0xFFFFFFFF] * 4, 4, {}, [12410542959481710713]),
+]
+
+
+class HashVectors(IndexerTest):
+    def hashes(self, worker, event, block_size=4, **registered):
+        """What the index calls the blocks that an engine stored."""
+        engine = self.engine(worker, register=False)
+        answer = self.indexer.register(worker, engine.endpoint, block_size=block_size,
+                                       model=f"m{block_size}", **registered)
+        self.assertEqual(answer.status, 201, answer)
+        engine.wait_subscriber()
+        self.send(engine, event)
+        return [block[5] for block in self.indexer.dumped(worker)]
+
+    def test_c21_blocks(self):
+        for worker, (tokens, size, more, want) in enumerate(VECTORS, start=1):
+            with self.subTest(tokens=tokens[:9], size=size, **more):
+                event = stored(range(11, 11 + len(want)), None, tokens, **{"block_size": size, **more})
+                self.assertEqual(self.hashes(worker, event, size), want)
+
+    def test_c21_pads(self):
+        event = stored([11], None, [1, 9, 9, 2], extra_keys=[[DIGEST]])
+        self.assertEqual(self.hashes(1, event, image_token_id=9), [11976489796984064783])
+
+    def test_c21_sequences(self):
+        chain = [14643705804678351452, 4945711292740353085, 12583592247330656132]
+        self.send(self.engine(1), stored([11, 12, 13], None, A + B + C))
+        for known in range(4):
+            answer = self.indexer.client.post("/query_by_hash", {
+                "block_hashes": chain[:known] + [7], "kind": "sequence", "model_name": "m"})
+            self.assertEqual(answer.status, 200, answer)
+            self.assertEqual(answer.json["scores"].get("1", {}).get("0", 0), 4 * known, answer.json)
+
+    def test_c22_tokens_at_any_address(self):
+        for shift in range(9):
+            event = {"type": "BlockStored", "pad": "x" * shift, **stored([11, 12], None, A + B)}
+            self.assertEqual(self.hashes(shift + 1, event),
+                             [14643705804678351452, 16777012769546811212], shift)
 
 
 class Rows(IndexerTest):
