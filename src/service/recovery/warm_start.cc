@@ -92,13 +92,13 @@ struct WarmStart::Impl {
     }
   }
 
-  // Whether it had anything.
+  // Whether it had blocks of any rank.
   bool ReadSnapshot() {
     if (options.snapshot_path.empty()) return false;
     SnapshotTaker taker(streams, snapshots, options, clock.WallTime());
     const DumpOutcome outcome = ReadSnapshotInto(taker);
     snapshots.Count(outcome);
-    return taker.partitions() > 0;
+    return taker.ranks() > 0;
   }
 
   DumpOutcome ReadSnapshotInto(SnapshotTaker& taker) {
