@@ -1,0 +1,185 @@
+"""An engine, its agent and three routers as processes on real sockets, and what goes wrong with each:
+killed, stopped, restarted, its messages lost or late. Afterwards every router's dump is the engine's
+pool."""
+
+import signal
+import time
+import unittest
+
+from kvr_testlib import (DEADLINE, SANITIZED, FakeEngine, Indexer, IndexerTest, main, removed, settle,
+                         stored)
+from test_agent import Agent
+from test_engine_faults import FaultTest
+
+KIB = 1024
+
+
+class PathTest(FaultTest):
+    """`self.indexer` follows the engine directly; `self.routers` follow the agent."""
+
+    def path(self, *words):
+        self.mock = self.start(1, *words)
+        self.agent = self.start_agent()
+        self.routers = [self.start_router() for _ in range(3)]
+        self.work()
+        self.same()
+
+    def start_agent(self, *words):
+        agent = Agent(1, [self.mock.ranks[0]["events"]], *self.words, *words,
+                      replay=[self.mock.ranks[0]["replay"]])
+        self.addCleanup(agent.close)
+        return agent
+
+    def start_router(self):
+        router = Indexer(*self.words)
+        self.addCleanup(router.close)
+        events, replay = self.agent.endpoints()
+        answer = router.register(1, events, replay=replay)
+        self.assertEqual(answer.status, 201, answer)
+        return router
+
+    def work(self, requests=20):
+        self.load(self.mock, requests)
+
+    def work_until(self, happened):
+        """More messages, for a gap shows with the next one only."""
+        end = time.monotonic() + DEADLINE
+        while not happened():
+            self.assertLess(time.monotonic(), end)
+            self.work(2)
+
+    def held(self, router):
+        return {(block[2], block[4]) for block in router.dumped(1, 0)}
+
+    def same(self, routers=None):
+        for router in routers or self.routers:
+            settle(lambda r=router: self.held(r) ^ self.mock.blocks(), set())
+        self.assertGreater(len(self.mock.blocks()), 0)
+
+    def exact(self, routers=None):
+        for router in routers or self.routers:
+            settle(lambda r=router: r.listener(1)["state"], "exact")
+
+    @staticmethod
+    def kill(process):
+        process.child.send_signal(signal.SIGKILL)
+        process.child.wait()
+
+
+class Processes(PathTest):
+    def test_each_is_killed_in_turn(self):
+        self.path()
+        self.kill(self.mock)
+        again = self.mock.again()
+        self.addCleanup(again.close)
+        self.adopt(again, 1)
+        self.mock = again
+        self.wait_connected(again)
+        self.work()
+        self.same()
+        self.exact()
+
+        events, replay = self.agent.endpoints()
+        self.kill(self.agent)
+        self.work()
+        self.agent = self.start_agent("--publish", events, "--publish-replay", replay)
+        self.work()
+        self.same()
+        self.exact()
+
+        self.kill(self.routers[1])
+        self.work()
+        self.routers[1] = self.start_router()
+        self.work()
+        self.same()
+        self.exact()
+
+    def test_a_router_that_is_stopped_holds_up_nobody_and_catches_up(self):
+        self.path()
+        stopped, *others = self.routers
+        stopped.child.send_signal(signal.SIGSTOP)
+        self.addCleanup(lambda: stopped.child.send_signal(signal.SIGCONT))
+        for _ in range(3):
+            self.work(30)
+            self.same(others)
+        stopped.child.send_signal(signal.SIGCONT)
+        self.work()
+        self.same()
+        self.exact()
+
+    def test_a_restart_within_the_process(self):
+        self.path()
+        self.mock.fault(restart=True)
+        self.work()
+        self.same()
+        self.exact()
+
+
+class Messages(PathTest):
+    """Faults of the engine's messages; nothing is lost for good."""
+
+    def test_lost_and_late(self):
+        self.path()
+        until = self.mock.messages() + 12
+        self.mock.fault(drop_messages=5, event_delay_ms=50)
+        self.work_until(lambda: self.mock.messages() >= until)
+        self.mock.fault(event_delay_ms=0)
+        self.work(2)
+        self.same()
+        self.exact()
+
+
+class Memory(IndexerTest):
+    """A router that takes nothing costs the agent what its marks say, and no more."""
+
+    GROWTH_KIB = 24 * KIB  # of 60 MiB that are published meanwhile
+    MESSAGES = 3_000
+    BLOCKS = 256  # of a message, at about 80 bytes each
+
+    def publish(self, engine, first, count):
+        for i in range(first, first + count):
+            names = range(1 + self.BLOCKS * i, 1 + self.BLOCKS * (i + 1))
+            engine.send(stored(names, None, list(range(4 * self.BLOCKS))))
+            engine.send(removed(names))
+
+    def test_a_stopped_router_costs_the_agent_a_bounded_amount(self):
+        engine = FakeEngine(replay=True, ring=100)
+        self.addCleanup(engine.close)
+        agent = Agent(1, [engine.endpoint], "--publish-send-high-water", 20,
+                      "--publish-replay-bytes-max", 1 << 20, "--publish-ring-bytes-max", 1 << 20,
+                      replay=[engine.replay])
+        self.addCleanup(agent.close)
+        engine.wait_subscriber()
+        events, replay = agent.endpoints()
+        stopped = Indexer()
+        self.addCleanup(stopped.close)
+        for router in (self.indexer, stopped):
+            self.assertEqual(router.register(1, events, replay=replay).status, 201)
+        engine.send(stored([2**40], None, [1, 2, 3, 4]))
+        for router in (self.indexer, stopped):
+            settle(lambda r=router: len(r.dumped(1, 0)), 1)
+
+        received = lambda: agent.total("kvr_publish_events_received_total")
+        self.publish(engine, 0, 100)
+        settle(received, 201)
+        before = agent.resident_kib()
+        stopped.child.send_signal(signal.SIGSTOP)
+        self.addCleanup(lambda: stopped.child.send_signal(signal.SIGCONT))
+        for first in range(100, self.MESSAGES, 100):
+            self.publish(engine, first, 100)
+            settle(received, 1 + 2 * (first + 100))
+        growth = agent.resident_kib() - before
+        if not SANITIZED:
+            self.assertLess(growth, self.GROWTH_KIB)
+        engine.send(stored([2**41], None, [5, 6, 7, 8]))
+        names = lambda router: {block[4] for block in router.dumped(1, 0)}
+        settle(lambda: 2**41 in names(self.indexer), True)
+        stopped.child.send_signal(signal.SIGCONT)
+        # What a router missed may no longer be kept: it may know less, but nothing that is gone.
+        for router in (self.indexer, stopped):
+            settle(lambda r=router: 2**41 in names(r), True)
+            settle(lambda r=router: names(r) - {2**40, 2**41}, set())
+
+
+if __name__ == "__main__":
+    main()
