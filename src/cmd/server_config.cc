@@ -97,6 +97,11 @@ void BindStreams(ServerConfig& config, config::OptionTable& table) {
              "Forget a rank's blocks at every loss that cannot be repaired");
   table.Bind("ingest", "drop_after_disconnect_ms", &stream.drop_after_disconnect,
              "Forget the blocks of an engine that is gone for so long; 0: never");
+  table
+      .Bind("ingest", "snapshot_bytes_max", &config.ingest.snapshot_bytes_max,
+            "Memory for a rank's snapshot while it is taken from an agent, about 40 bytes a block; "
+            "a larger one is refused")
+      .Unit("bytes");
 }
 
 void BindMemory(placement::MemoryLimits& memory, config::OptionTable& table) {

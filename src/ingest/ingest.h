@@ -67,6 +67,9 @@ class Ingest {
     // Of each event that cannot be decoded so many first bytes are kept for fleet::RejectedLog, at
     // most RejectedEvent::kBytesMax. They may hold tokens and cache salts, so none by default.
     std::size_t rejected_bytes_kept = 0;
+    // Heap in which a rank's snapshot is gathered beside what is known, about 40 bytes a block. A
+    // larger one is refused; see RankStream.
+    std::size_t snapshot_bytes_max = std::size_t{512} << 20;
     RankStream::Options stream;
 
     [[nodiscard]] Result<void> Validate() const;

@@ -79,6 +79,16 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
   add(&StreamStats::replays_failed, kReplays, kReplaysHelp, {{"outcome", "failed"}});
   add(&StreamStats::replays_foreign, kReplays, kReplaysHelp, {{"outcome", "foreign"}});
   add(&StreamStats::confirmed, kReplays, kReplaysHelp, {{"outcome", "confirmed"}});
+  constexpr const char* kSnapshots = "kvr_ingest_snapshots_total";
+  constexpr const char* kSnapshotsHelp = "Snapshots of agents, by outcome";
+  add(&StreamStats::snapshots_asked, kSnapshots, kSnapshotsHelp, {{"outcome", "asked"}});
+  add(&StreamStats::snapshots_taken, kSnapshots, kSnapshotsHelp, {{"outcome", "taken"}});
+  add(&StreamStats::snapshots_failed, kSnapshots, kSnapshotsHelp, {{"outcome", "failed"}});
+  add(&StreamStats::snapshots_refused, kSnapshots, kSnapshotsHelp, {{"outcome", "refused"}});
+  add(&StreamStats::snapshot_bytes, "kvr_ingest_snapshot_bytes_total",
+      "Bytes of events in snapshots");
+  add(&StreamStats::overtaken, "kvr_ingest_recoveries_overtaken_total",
+      "Recoveries that a clear made needless");
 
   using placement::TranslatorStats;
   const auto add_translated = [&](std::uint64_t TranslatorStats::*field, const char* name,

@@ -29,10 +29,13 @@ constexpr std::string_view FrameFaultName(FrameFault fault) {
 
 // An engine sends [topic, sequence, payload]; an event plane between workers and routers
 // [topic, publisher, sequence, frame], numbers having 8 bytes. `sequence` and `payload` are set
-// when the result is kNone; `payload` borrows from `frames`.
+// when the result is kNone; `payload` borrows from `frames`. `publisher`, unless it is null, is set
+// to that of an event plane, none for an engine.
 FrameFault ReadLive(std::span<const std::span<const std::byte>> frames,
-                    std::optional<std::uint64_t>& sequence, std::span<const std::byte>& payload);
+                    std::optional<std::uint64_t>& sequence, std::span<const std::byte>& payload,
+                    std::optional<std::uint64_t>* publisher = nullptr);
 FrameFault ReadLive(const net::Frames& frames, std::optional<std::uint64_t>& sequence,
-                    std::span<const std::byte>& payload);
+                    std::span<const std::byte>& payload,
+                    std::optional<std::uint64_t>* publisher = nullptr);
 
 }  // namespace kvr::ingest

@@ -64,6 +64,8 @@ void RankStream::OnLinkUp(Nanos now) {
   recent_.clear();
   first_live_.reset();
   linked_before_ = again;
+  live_publisher_.reset();
+  snapshot_failed_ = false;
   ForgetProof();
   if (!HasReplay()) {
     if (again && next_ && backlog_ != Backlog::kBuffered) {
@@ -75,7 +77,9 @@ void RankStream::OnLinkUp(Nanos now) {
     return;
   }
   confirm_wanted_ = true;
-  const bool verifiable = adopted_ ? next_.has_value() : again && last_digest_.has_value();
+  const bool verifiable =
+      adopted_ ? next_.has_value()
+               : again && (last_digest_ || (known_publisher_ && next_.value_or(0) > 0));
   Begin(verifiable ? Purpose::kVerify : Purpose::kRebuild, now);
 }
 
@@ -86,16 +90,18 @@ void RankStream::OnLinkDown(Nanos now) {
   ++stats_.disconnects;
   StopReplay();
   confirm_at_.reset();
+  state_at_.reset();
   // Verified later from the last applied message on, which fetches these again.
   ClearParked();
 }
 
 void RankStream::OnLive(const net::Frames& frames, Nanos now) {
   std::optional<std::uint64_t> sequence;
+  std::optional<std::uint64_t> publisher;
   std::span<const std::byte> payload;
-  switch (ReadLive(frames, sequence, payload)) {
+  switch (ReadLive(frames, sequence, payload, &publisher)) {
     case FrameFault::kNone:
-      HandleLive(*sequence, payload, now);
+      HandleLive(*sequence, payload, publisher, now);
       return PublishState();
     case FrameFault::kCount:
       ++stats_.bad_frame_count;
@@ -112,7 +118,8 @@ void RankStream::OnLive(const net::Frames& frames, Nanos now) {
   }
 }
 
-void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now) {
+void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> payload,
+                            std::optional<std::uint64_t> publisher, Nanos now) {
   if (link_ == Link::kNever) OnLinkUp(now);  // a message proves the link
   if (link_ == Link::kDown && HasReplay()) {
     // A leftover of the lost connection. Whatever does not simply go on is fetched after the next
@@ -126,12 +133,22 @@ void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> p
     ++stats_.restarts;
     StartOver(false, now);
   }
+  if (publisher) {
+    plane_ = true;
+    if (live_publisher_ && *live_publisher_ != *publisher) {
+      ++stats_.restarts;
+      StartOver(false, now);
+    }
+    live_publisher_ = publisher;
+  }
   if (newest_ && sequence <= *newest_ && HandleOld(sequence, digest, payload, now)) return;
   if (DoubtsReplay(sequence, digest, now)) Begin(Purpose::kVerify, now);
   if (!first_live_) first_live_ = sequence;
   newest_ = sequence;
   stray_.reset();
   Remember(sequence, digest);
+  const bool ahead = next_ ? sequence > *next_ || (Blocking() && sequence == *next_) : Blocking();
+  if (publisher && ahead && sink_.Empties(payload)) return Overtake(sequence, payload, now);
   if (Blocking()) {
     Park(sequence, payload);
     FinishWhenJoined(now);
@@ -235,6 +252,7 @@ void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> pa
     replayed_ |= replayed;
   }
   next_ = sequence + 1;
+  if (!replayed) known_publisher_ = live_publisher_;
   last_digest_ = MessageDigest(payload);
   if (replayed) Remember(sequence, *last_digest_);
 }
@@ -273,6 +291,9 @@ void RankStream::StartOver(bool keep_parked, Nanos now) {
   Clear();
   next_.reset();
   foreign_ = false;
+  live_publisher_.reset();
+  known_publisher_.reset();
+  snapshot_failed_ = false;
   ForgetProof();
   newest_.reset();
   stray_.reset();
@@ -334,6 +355,8 @@ void RankStream::ForgetLoss() {
 void RankStream::SetLoss(StateReason reason, std::string detail) {
   loss_ = reason;
   loss_detail_ = std::move(detail);
+  if (snapshot_failed_ && reason != StateReason::kReplayMismatch)
+    loss_detail_ += fmt::format("; no snapshot could be taken: {}", snapshot_fault_);
 }
 
 std::optional<std::uint64_t> RankStream::watermark() const {
@@ -351,6 +374,7 @@ std::optional<Nanos> RankStream::deadline() const {
   } else if (link_ == Link::kUp) {
     consider(confirm_at_);
     consider(heal_at_);
+    consider(state_at_);
   }
   if (link_ != Link::kUp && dirty_ && options_.drop_after_disconnect > Millis{0}) {
     consider(down_since_ + options_.drop_after_disconnect);
@@ -374,6 +398,9 @@ void RankStream::OnTick(Nanos now) {
       // Beyond the live messages although nothing is under way any more: is that number known?
       const bool ahead = !proven_ && first_live_ && newest_ && next_ && *newest_ + 1 < *next_;
       if (next_) Begin(ahead && last_digest_ ? Purpose::kVerify : Purpose::kConfirm, now);
+    } else if (state_at_ && now >= *state_at_) {
+      state_at_ = now + options_.heal_interval;
+      Begin(Purpose::kState, now);
     }
   } else if (link_ != Link::kUp && dirty_ && options_.drop_after_disconnect > Millis{0} &&
              now - down_since_ >= options_.drop_after_disconnect) {

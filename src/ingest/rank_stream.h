@@ -16,6 +16,7 @@
 #include "model/rank_state.h"
 #include "model/stream_position.h"
 #include "net/event_socket.h"
+#include "wire/snapshot_seal.h"
 
 namespace kvr::ingest {
 
@@ -43,6 +44,21 @@ class StreamSink {
   // request still sends must not arrive. The answers go to OnReplay.
   virtual void StartReplay(std::uint64_t from) = 0;
   virtual void StopReplay() = 0;
+
+  // Of a publisher of RouterEvents only. Ask for all that the rank holds, or how well it is known,
+  // as StartReplay asks for messages.
+  virtual void StartSnapshot() = 0;
+  virtual void AskState() = 0;
+  // What the rank holds comes in pieces, which are gathered aside until Swap, StopReplay or another
+  // request. False when there is no room for so many blocks.
+  virtual bool BeginSnapshot(std::uint64_t blocks) = 0;
+  enum class Piece : std::uint8_t { kTaken, kUndecodable, kForeign, kNoRoom };
+  virtual Piece AddPiece(std::span<const std::byte> events) = 0;
+  // The rank holds what was gathered and nothing else.
+  virtual void Swap() = 0;
+  // Whether nothing that came before the message matters for what the rank holds after it.
+  virtual bool Empties(std::span<const std::byte> payload) = 0;
+
   virtual void SetState(RankState state, StateReason reason, std::string_view detail) = 0;
 };
 
@@ -62,6 +78,12 @@ struct StreamStats {
   std::uint64_t replays_failed = 0;      // silent, malformed or endless
   std::uint64_t replays_foreign = 0;     // turned out to be of another engine
   std::uint64_t confirmed = 0;           // looks at the end of the history, answered
+  std::uint64_t snapshots_asked = 0;
+  std::uint64_t snapshots_taken = 0;
+  std::uint64_t snapshots_failed = 0;   // silent, torn or of another publisher; asked for again
+  std::uint64_t snapshots_refused = 0;  // larger than what may be gathered
+  std::uint64_t snapshot_bytes = 0;     // of pieces that came
+  std::uint64_t overtaken = 0;          // recoveries that a clear made needless
   std::uint64_t undecodable = 0;
   std::uint64_t bad_frame_count = 0;  // live messages that do not have 3 frames
   std::uint64_t bad_sequence = 0;     // live messages without an 8-byte sequence
@@ -111,7 +133,22 @@ struct StreamStats {
 //   removal was lost stays until the engine names it again. With `clear_on_loss` every loss clears,
 //   so that the index never overcounts whatever is lost.
 //
-// The state is exact only when every message since the engine's first was applied. Not thread-safe.
+// A publisher of RouterEvents (its messages are envelopes) can tell all that its rank holds at one
+// message. It is asked for that where messages cannot be fetched any more:
+//
+// * What is known goes on to count, and live messages are parked, until the snapshot is whole. Then
+//   it takes the place of what is known, and the stream goes on behind it. A torn one changes
+//   nothing and is asked for again, with pauses that grow. When none is to be had, the loss is
+//   treated like an engine's, and a look now and then whether the publisher answers leads to
+//   another attempt.
+// * A message that empties the rank makes everything before it needless, a recovery under way, too.
+// * Another publisher on one connection is a restart. A snapshot of another publisher than that of
+//   the live messages, or from before what was applied, is not taken.
+// * What the publisher tells is known no better than it says of itself: it is asked when the stream
+//   is in order, and now and then.
+//
+// The state is exact only when every message since the engine's first was applied, or is in a
+// snapshot, and the publisher's is. Not thread-safe.
 class RankStream {
  public:
   // A larger jump is no loss but a wrong number.
@@ -174,18 +211,21 @@ class RankStream {
   // Why a replay runs.
   enum class Purpose : std::uint8_t {
     kNone,
-    kRebuild,  // from 0; the first answer clears what is known
-    kVerify,   // from the last applied message, which must come back with the same bytes, or from
-               // the first witness if that is older
-    kFill,     // from the first missing message
-    kConfirm,  // from the next message or the first witness, beside the live stream
-    kRefill,   // from the first message an earlier answer ended before, beside the live stream
+    kRebuild,   // from 0; the first answer clears what is known
+    kVerify,    // from the last applied message, which must come back with the same bytes, or from
+                // the first witness if that is older
+    kFill,      // from the first missing message
+    kConfirm,   // from the next message or the first witness, beside the live stream
+    kRefill,    // from the first message an earlier answer ended before, beside the live stream
+    kSnapshot,  // all at once
+    kState,     // how well the publisher knows its rank, beside the live stream
   };
 
   [[nodiscard]] bool DoubtsEndpoint() const;
 
   // rank_stream.cc: the live side.
-  void HandleLive(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
+  void HandleLive(std::uint64_t sequence, std::span<const std::byte> payload,
+                  std::optional<std::uint64_t> publisher, Nanos now);
   // A live message not newer than the newest. True when it was dealt with; false when it showed a
   // restart, whose first message it is.
   bool HandleOld(std::uint64_t sequence, Digest digest, std::span<const std::byte> payload,
@@ -243,10 +283,31 @@ class RankStream {
   // Ends the replay when the parked messages go on where it is.
   void FinishWhenJoined(Nanos now);
   void FinishReplay(Nanos now);
+  // The history is in order; live messages go on.
+  void Resume(Nanos now);
+
+  // rank_stream_snapshot.cc: all at once.
+  // Asks for a snapshot in the place of what is under way. False when none is to be had.
+  bool Recover(Nanos now);
+  // Whether the message is of the publisher of what was applied.
+  [[nodiscard]] bool IsKnownPublisher(std::span<const std::byte> payload) const;
+  void HandleSnapshot(const net::Frames& frames, Nanos now);
+  // Of a snapshot or, alone, of the state. What is wrong with it, or nothing.
+  [[nodiscard]] std::string_view CheckSeal(const wire::SnapshotSeal& seal) const;
+  void HandleBegin(const wire::SnapshotSeal& seal, Nanos now);
+  void HandlePiece(std::span<const std::byte> events, Nanos now);
+  void HandleEnd(const wire::SnapshotSeal& seal, Nanos now);
+  void HandleState(const wire::SnapshotSeal& seal, Nanos now);
+  void NoteUpstream(const wire::SnapshotSeal& seal, Nanos now);
+  void SnapshotFailed(std::string_view why, Nanos now);
+  void GiveUpSnapshot(std::string_view why, Nanos now);
+  // The message, which empties the rank, is newer than all that was applied.
+  void Overtake(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
+
   // Whether live messages have to wait.
   [[nodiscard]] bool Blocking() const {
     return purpose_ != Purpose::kNone && purpose_ != Purpose::kConfirm &&
-           purpose_ != Purpose::kRefill;
+           purpose_ != Purpose::kRefill && purpose_ != Purpose::kState;
   }
 
   // Whether there is an endpoint to ask.
@@ -320,6 +381,20 @@ class RankStream {
   Nanos replay_deadline_{0};  // of the silence, or of the pause before the next attempt
   std::optional<Nanos> confirm_at_;
   std::optional<Nanos> heal_at_;
+
+  // Of a publisher of RouterEvents.
+  bool plane_ = false;                            // there is one
+  std::optional<std::uint64_t> live_publisher_;   // of the live messages of this connection
+  std::optional<std::uint64_t> known_publisher_;  // of what was applied, as far as known
+  std::optional<wire::SnapshotSeal> begun_;       // the snapshot under way, once something came
+  Purpose instead_of_ = Purpose::kNone;           // what goes on when there is none
+  bool snapshot_failed_ = false;           // not asked for again before the publisher answers
+  std::string snapshot_fault_;             // ... why
+  std::optional<std::uint64_t> too_many_;  // so many blocks were refused
+  RankState upstream_state_ = RankState::kExact;  // the publisher's
+  StateReason upstream_reason_ = StateReason::kNone;
+  std::optional<Nanos> state_at_;  // the publisher is asked again
+  Millis state_pause_{0};
 };
 
 }  // namespace kvr::ingest

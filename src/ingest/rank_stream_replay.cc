@@ -5,6 +5,7 @@
 
 #include "ingest/message.h"
 #include "ingest/rank_stream.h"
+#include "wire/router_event.h"
 
 namespace kvr::ingest {
 
@@ -14,8 +15,10 @@ void RankStream::Begin(Purpose purpose, Nanos now) {
   hole_ = false;
   unfilled_ = false;
   rewound_from_.reset();
-  confirm_at_.reset();
-  heal_at_.reset();
+  if (purpose != Purpose::kState) {
+    confirm_at_.reset();
+    heal_at_.reset();
+  }
   Ask(now);
 }
 
@@ -43,6 +46,12 @@ void RankStream::Ask(Nanos now) {
   answers_ = 0;
   waiting_retry_ = false;
   replay_deadline_ = now + options_.replay_silence;
+  begun_.reset();
+  if (purpose_ == Purpose::kSnapshot) {
+    ++stats_.snapshots_asked;
+    return sink_.StartSnapshot();
+  }
+  if (purpose_ == Purpose::kState) return sink_.AskState();
   if (Blocking()) ++stats_.replays_started;
   sink_.StartReplay(asked_);
 }
@@ -52,7 +61,9 @@ void RankStream::OnReplay(const net::Frames& frames, Nanos now) {
   // ["", seq, payload] or ["", topic, seq, payload].
   const std::size_t parts = frames.size();
   std::uint64_t sequence = 0;
-  if (parts < 3 || !frames[0].empty()) {
+  if (purpose_ == Purpose::kSnapshot || purpose_ == Purpose::kState) {
+    HandleSnapshot(frames, now);
+  } else if (parts < 3 || !frames[0].empty()) {
     AttemptFailed("an answer has no delimiter or too few frames", now);
   } else if (purpose_ == Purpose::kConfirm && loss_ == StateReason::kReplayFailed) {
     // It answers again, whatever it says: what was lost may still be in its ring.
@@ -78,7 +89,12 @@ void RankStream::HandleReplayed(std::uint64_t sequence, std::span<const std::byt
                                 Nanos now) {
   if (!Testify(sequence, payload, now)) return;
   const bool first = ++answers_ == 1 || purpose_ == Purpose::kVerify;
-  if (first && !HandleFirstReplayed(sequence, payload, now)) return;
+  std::optional<wire::EnvelopeIds> ids;
+  if (first) {
+    ids = wire::ReadEnvelopeIds(payload);
+    plane_ = ids.has_value();
+    if (!HandleFirstReplayed(sequence, payload, now)) return;
+  }
   if (sequence < *next_) {
     // A look begins with the witnesses, which were applied long ago.
     if (purpose_ != Purpose::kConfirm) ++stats_.repeated;
@@ -90,8 +106,10 @@ void RankStream::HandleReplayed(std::uint64_t sequence, std::span<const std::byt
       Begin(Purpose::kFill, now);
       return;
     }
+    if (Recover(now)) return;
     GiveUp(StateReason::kGapUnrepaired, *next_, sequence - 1);
   }
+  if (ids) known_publisher_ = ids->publisher_id;
   ApplyNext(sequence, payload, true);
   FinishWhenJoined(now);
 }
@@ -101,21 +119,24 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
   replay_broken_ = false;
   switch (purpose_) {
     case Purpose::kVerify:
-      if (adopted_ && sequence == *next_) {  // nothing is missing, nothing speaks against it
+      // Nothing is missing, nothing speaks against it.
+      if (sequence == *next_ && (adopted_ || IsKnownPublisher(payload))) {
         purpose_ = Purpose::kFill;
         return true;
       }
       if (sequence >= *next_) {
         // The ring has moved past the message that could prove anything. The answer starts at the
         // oldest the engine has, of whichever engine it is.
+        if (Recover(now)) return false;
         GiveUp(StateReason::kHistoryGone, *next_, sequence - 1);
         purpose_ = Purpose::kFill;
         return true;
       }
       if (sequence + 1 < *next_) return false;
-      if (!last_digest_)
-        last_digest_ = MessageDigest(payload);  // adopted: that it is there must do
-      if (MessageDigest(payload) != *last_digest_) {
+      if (!last_digest_ && (adopted_ || IsKnownPublisher(payload))) {
+        last_digest_ = MessageDigest(payload);  // that the engine has it must do
+      }
+      if (MessageDigest(payload) != last_digest_) {
         ++stats_.restarts;
         StartOver(true, now);
         return false;
@@ -123,6 +144,7 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
       purpose_ = Purpose::kFill;
       return false;
     case Purpose::kRebuild: {
+      if (sequence > 0 && Recover(now)) return false;
       if (adopted_ && !next_ && sequence > 0) {
         // The ring cannot rebuild what is known; from here on it can keep it true.
         next_ = sequence;
@@ -142,6 +164,7 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
     }
     case Purpose::kFill:
       if (sequence <= *next_) return true;
+      if (Recover(now)) return false;
       // The ring has moved on, or the engine used up a number without sending anything: then the
       // ring still has the message before it.
       Begin(last_digest_ ? Purpose::kVerify : Purpose::kRebuild, now);
@@ -153,7 +176,7 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
       }
       // The ring no longer reaches back so far, or does not keep to what it is asked.
       unfilled_from_.reset();
-      StopReplay();
+      if (!Recover(now)) StopReplay();
       return false;
     default:
       return true;
@@ -204,6 +227,7 @@ void RankStream::HandleUnfilled(std::uint64_t target, Nanos now) {
     sink_.StopReplay();
     return PauseAttempt(now);
   }
+  if (Recover(now)) return;
   if (!unfilled_from_) unfilled_from_ = *next_;
   const auto from = unfilled_from_;
   GiveUp(StateReason::kGapUnrepaired, *next_, target - 1);
@@ -234,6 +258,14 @@ void RankStream::FinishWhenJoined(Nanos now) {
 
 void RankStream::FinishReplay(Nanos now) {
   ++(hole_ ? stats_.replays_incomplete : stats_.replays_completed);
+  if (plane_) {
+    state_pause_ = options_.confirm_after;
+    state_at_ = now;
+  }
+  Resume(now);
+}
+
+void RankStream::Resume(Nanos now) {
   StopReplay();
   if (join_at_end_) witnesses_.clear();  // they may be of the old engine
   if (confirm_wanted_ || !witnesses_.empty()) confirm_at_ = now + ConfirmPause();
@@ -246,6 +278,8 @@ void RankStream::FinishReplay(Nanos now) {
 }
 
 void RankStream::AttemptFailed(std::string_view why, Nanos now) {
+  if (purpose_ == Purpose::kState) return StopReplay();  // the next look will come
+  if (purpose_ == Purpose::kSnapshot) return SnapshotFailed(why, now);
   if (!Blocking()) {
     ++looks_;
     return HealLater(now);

@@ -42,7 +42,8 @@ void RankStream::PublishState() {
     sink_.SetState(RankState::kDegraded, StateReason::kGapUnrepaired,
                    "the replay ends before the missing messages; they are asked for again");
   } else if (Blocking()) {
-    sink_.SetState(RankState::kWarming, StateReason::kReplaying, {});
+    sink_.SetState(RankState::kWarming, StateReason::kReplaying,
+                   purpose_ == Purpose::kSnapshot ? "a snapshot is being taken" : "");
   } else if (loss_ != StateReason::kNone) {
     sink_.SetState(RankState::kDegraded, loss_, loss_detail_);
   } else if (DoubtsEndpoint()) {
@@ -52,6 +53,9 @@ void RankStream::PublishState() {
   } else if (unread_) {
     sink_.SetState(RankState::kDegraded, StateReason::kUndecodable,
                    "the last message is no batch; it is asked for again when the next one comes");
+  } else if (plane_ && upstream_state_ != RankState::kExact && next_) {
+    sink_.SetState(upstream_state_, upstream_reason_,
+                   "so its agent says of itself; what it has told is all known here");
   } else if (next_ && (*next_ == 0 || history_from_start_)) {
     sink_.SetState(RankState::kExact, StateReason::kNone, {});
   } else {

@@ -10,132 +10,13 @@
 #include <gtest/gtest.h>
 
 #include "ingest/message.h"
+#include "ingest/test_stream.h"
 
 namespace kvr::ingest {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-// Writes down what it is told to do. A payload that starts with '!' is undecodable.
-class RecordingSink : public StreamSink {
- public:
-  Outcome Apply(std::uint64_t sequence, std::span<const std::byte> payload) override {
-    const std::string text(reinterpret_cast<const char*>(payload.data()), payload.size());
-    if (text.starts_with('!')) {
-      actions.push_back(fmt::format("bad {}", sequence));
-      return Outcome::kUndecodable;
-    }
-    actions.push_back(fmt::format("apply {}", sequence));
-    if (text != fmt::format("p{}", sequence)) actions.back() += ":" + text;
-    return Outcome::kApplied;
-  }
-  void Clear() override { actions.emplace_back("clear"); }
-  void NoteLoss() override { ++losses; }
-  void StartReplay(std::uint64_t from) override { actions.push_back(fmt::format("ask {}", from)); }
-  void StopReplay() override {}
-  void SetState(RankState now, StateReason why, std::string_view text) override {
-    state = now;
-    reason = why;
-    detail = text;
-  }
-
-  std::vector<std::string> actions;
-  int losses = 0;  // with the blocks kept
-  RankState state = RankState::kBlind;
-  StateReason reason = StateReason::kNone;
-  std::string detail;
-};
-
-class Stream {
- public:
-  explicit Stream(bool has_replay, RankStream::Options options = {})
-      : Stream(has_replay ? Backlog::kReplay : Backlog::kNone, options) {}
-  explicit Stream(Backlog backlog, RankStream::Options options = {})
-      : stream_(options, backlog, sink_) {}
-
-  void Connect() { stream_.OnLink(net::LinkEvent::kConnected, now_); }
-  void Refuse() { stream_.OnLink(net::LinkEvent::kRefused, now_); }
-  void Disconnect() { stream_.OnLink(net::LinkEvent::kDisconnected, now_); }
-  void Live(std::uint64_t sequence) { Live(sequence, fmt::format("p{}", sequence)); }
-  void Live(std::uint64_t sequence, std::string_view payload) {
-    LiveFrames({"", Number(sequence), std::string(payload)});
-  }
-  void LiveRange(std::uint64_t first, std::uint64_t last) {
-    for (std::uint64_t i = first; i <= last; ++i)
-      Live(i);
-  }
-  void LiveFrames(const std::vector<std::string>& frames) {
-    Fill(frames);
-    stream_.OnLive(frames_, now_);
-  }
-  void Answer(std::uint64_t sequence) { Answer(sequence, fmt::format("p{}", sequence)); }
-  void Answer(std::uint64_t sequence, std::string_view payload) {
-    AnswerFrames({"", "topic", Number(sequence), std::string(payload)});
-  }
-  void AnswerRange(std::uint64_t first, std::uint64_t last) {
-    for (std::uint64_t i = first; i <= last; ++i)
-      Answer(i);
-  }
-  void AnswerFrames(const std::vector<std::string>& frames) {
-    Fill(frames);
-    stream_.OnReplay(frames_, now_);
-  }
-  void End() { AnswerFrames({"", "", Number(kEndSequence), ""}); }
-  void Pass(Millis time) {
-    const Nanos until = now_ + time;
-    while (const auto due = stream_.deadline()) {
-      if (*due > until) break;
-      now_ = std::max(now_, *due);
-      stream_.OnTick(now_);
-    }
-    now_ = until;
-  }
-  // Connected, with messages 0..last known and nothing left to do.
-  void Start(std::uint64_t last) {
-    Connect();
-    if (has_replay()) {
-      AnswerRange(0, last);
-      End();
-      Pass(Millis{1'000});
-      End();
-      Live(last);  // a copy, which proves the replay
-    } else {
-      LiveRange(0, last);
-    }
-    EXPECT_EQ(State(), "exact none");
-    sink_.actions.clear();
-  }
-  [[nodiscard]] bool has_replay() const { return !sink_.actions.empty(); }
-
-  std::vector<std::string> Take() { return std::exchange(sink_.actions, {}); }
-  std::string State() const {
-    return fmt::format("{} {}", RankStateName(sink_.state), StateReasonName(sink_.reason));
-  }
-  std::string_view detail() const { return sink_.detail; }
-  int losses() const { return sink_.losses; }
-  const StreamStats& stats() const { return stream_.stats(); }
-  RankStream& stream() { return stream_; }
-
- private:
-  static std::string Number(std::uint64_t sequence) {
-    std::string frame(8, '\0');
-    WriteSequence(sequence, std::as_writable_bytes(std::span<char, 8>(frame.data(), 8)));
-    return frame;
-  }
-  void Fill(const std::vector<std::string>& frames) {
-    frames_.Clear();
-    for (const std::string& frame : frames) {
-      const auto bytes = std::as_bytes(std::span(frame));
-      frames_.Add().assign(bytes.begin(), bytes.end());
-    }
-  }
-
-  RecordingSink sink_;
-  net::Frames frames_;
-  Nanos now_{Millis{1'000}};
-  RankStream stream_;
-};
 
 // --- framing: wire T1-T11, services 67, 68 ---
 

@@ -1,5 +1,6 @@
 #include "ingest/source.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -11,6 +12,8 @@
 #include "ingest/live_frames.h"
 #include "ingest/message.h"
 #include "net/event_endpoint.h"
+#include "wire/router_event.h"
+#include "wire/snapshot_seal.h"
 
 namespace kvr::ingest {
 namespace {
@@ -85,6 +88,7 @@ Source::Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health,
       metrics_(metrics),
       clock_(clock),
       followers_{{spec_.rank, std::move(health)}},
+      snapshot_bytes_max_(options.snapshot_bytes_max),
       translator_(TranslatorFor(spec_, block_size, options)),
       notes_(clock, options.rejected_bytes_kept),
       stream_(options.stream, BacklogOf(spec_.source), *this) {
@@ -179,11 +183,7 @@ void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& m
     const Target* const to = event.rank == rank ? target : Feed(event.rank, message);
     if (to == nullptr) return;
     touch(*to);
-    const index::ApplyResult result = to->index->index->Apply(to->slot, event);
-    metrics_.CountApplied(event.kind, result);
-    if (result.status == index::ApplyStatus::kCapacity) {
-      NoteDefect(event.rank, StateReason::kIndexFull, "the index has no room for more blocks");
-    }
+    NoteApplied(event, to->index->index->Apply(to->slot, event));
     to->health->Count(fleet::RankCount::kEvents);
   };
   if (target == nullptr) {
@@ -195,6 +195,13 @@ void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& m
   }
   if (auto* const listener = dynamic_cast<BatchListener*>(fed)) {
     listener->EndBatch(touched_);
+  }
+}
+
+void Source::NoteApplied(const PlacementEvent& event, const index::ApplyResult& result) {
+  metrics_.CountApplied(event.kind, result);
+  if (result.status == index::ApplyStatus::kCapacity) {
+    NoteDefect(event.rank, StateReason::kIndexFull, "the index has no room for more blocks");
   }
 }
 
@@ -300,19 +307,88 @@ void Source::ForgetCounts() {
 }
 
 void Source::StartReplay(std::uint64_t from) {
-  replay_.reset();
+  Request(from, {});
+}
+
+void Source::StartSnapshot() {
+  Request(0, wire::kAskSnapshot);
+}
+
+void Source::AskState() {
+  Request(0, wire::kAskState);
+}
+
+void Source::Request(std::uint64_t from, std::string_view wanted) {
+  StopReplay();
   auto socket = poller_.Dealer(*spec_.source.replay_endpoint);
   // Without a socket there will be no answer, which the stream takes as silence and tries again.
   if (!socket) return;
   replay_ = std::move(*socket);
   std::array<std::byte, 8> start;
   WriteSequence(from, start);
-  const std::array<std::span<const std::byte>, 2> request{std::span<const std::byte>(), start};
-  static_cast<void>(replay_->Send(request));
+  const std::array<std::span<const std::byte>, 3> request{std::span<const std::byte>(), start,
+                                                          std::as_bytes(std::span(wanted))};
+  static_cast<void>(replay_->Send(std::span(request).first(wanted.empty() ? 2 : 3)));
 }
 
 void Source::StopReplay() {
   replay_.reset();
+  snapshot_.reset();
+}
+
+bool Source::BeginSnapshot(std::uint64_t blocks) {
+  snapshot_.emplace(snapshot_bytes_max_);
+  return snapshot_->Reserve(blocks);
+}
+
+Source::Piece Source::AddPiece(std::span<const std::byte> events) {
+  if (!wire::LooksLikeRouterEvents(events) || !translator_.Translate(events, batch_)) {
+    return Piece::kUndecodable;
+  }
+  if (!batch_.dropped.empty()) {
+    const bool foreign = batch_.dropped.front().reason == placement::DropReason::kForeignWorker;
+    return foreign ? Piece::kForeign : Piece::kUndecodable;
+  }
+  for (const PlacementEvent& event : batch_.events) {
+    if (event.rank != spec_.rank) return Piece::kForeign;
+    if (!snapshot_->Add(event)) return Piece::kNoRoom;
+  }
+  return Piece::kTaken;
+}
+
+void Source::Swap() {
+  translator_.Reset();
+  fed_.erase(spec_.rank);
+  DropBlocks();  // of ranks that the stream spoke of once
+  fed_ = {spec_.rank};
+  defects_.clear();
+  PublishStatus();
+  const auto target = targets_.find(spec_.rank);
+  if (target == targets_.end()) return;
+  target->second.index->hybrid->Drop(spec_.rank);
+  index::PrefixIndex& index = *target->second.index->index;
+  const RankSlot slot = target->second.slot;
+  auto* const listener = dynamic_cast<BatchListener*>(&index);
+  if (listener != nullptr) {
+    // It hands events on and does not tell what they came to.
+    PlacementEvent clear;
+    clear.kind = PlacementKind::kCleared;
+    clear.rank = spec_.rank;
+    index.Apply(slot, clear);
+  }
+  snapshot_->ReplaceIn(index, slot, spec_.rank,
+                       [this](const PlacementEvent& event, const index::ApplyResult& result) {
+                         NoteApplied(event, result);
+                       });
+  if (listener != nullptr) listener->EndBatch({&slot, 1});
+}
+
+bool Source::Empties(std::span<const std::byte> payload) {
+  if (!spec_.sharers.empty() || !wire::LooksLikeRouterEvents(payload)) return false;
+  if (!translator_.Translate(payload, batch_) || !batch_.dropped.empty()) return false;
+  return std::ranges::any_of(batch_.events, [this](const PlacementEvent& event) {
+    return event.kind == PlacementKind::kCleared && event.rank == spec_.rank;
+  });
 }
 
 void Source::SetState(RankState state, StateReason reason, std::string_view detail) {

@@ -19,6 +19,7 @@
 #include "index/index_set.h"
 #include "ingest/ingest.h"
 #include "ingest/ingest_metrics.h"
+#include "ingest/rank_snapshot.h"
 #include "ingest/rank_stream.h"
 #include "ingest/reject_notes.h"
 #include "model/ids.h"
@@ -88,8 +89,18 @@ class Source final : private StreamSink {
   void NoteLoss() override;
   void StartReplay(std::uint64_t from) override;
   void StopReplay() override;
+  void StartSnapshot() override;
+  void AskState() override;
+  bool BeginSnapshot(std::uint64_t blocks) override;
+  Piece AddPiece(std::span<const std::byte> events) override;
+  void Swap() override;
+  bool Empties(std::span<const std::byte> payload) override;
   void SetState(RankState state, StateReason reason, std::string_view detail) override;
 
+  // Sends a request over a fresh socket: where to begin and, unless it is empty, what is wanted.
+  void Request(std::uint64_t from, std::string_view wanted);
+  // What became of an event that was handed to the index.
+  void NoteApplied(const PlacementEvent& event, const index::ApplyResult& result);
   // The target of a rank of which a message speaks; null, and noted, when there is none.
   const Target* Feed(Rank rank, const StreamMessage& message);
   // `target` is that of `rank`, which most events are of.
@@ -120,6 +131,8 @@ class Source final : private StreamSink {
   std::vector<Follower> followers_;  // the owner and the sharers
   std::unique_ptr<net::EventSocket> live_;
   std::unique_ptr<net::EventSocket> replay_;  // of the request that is under way
+  std::optional<RankSnapshot> snapshot_;      // ... as far as it came
+  const std::size_t snapshot_bytes_max_;
   net::Frames frames_;
   placement::EventTranslator translator_;
   placement::PlacementBatch batch_;

@@ -100,6 +100,11 @@ class ZmqEventPublisher final : public EventPublisher {
     Enqueue(std::move(job));
   }
 
+  void SetAnswers(AnswerSource* source) override {
+    const Lock lock(mutex_);
+    answers_ = source;
+  }
+
   void SetReplaySilent(bool silent) override {
     const Lock lock(mutex_);
     silent_ = silent;
@@ -192,10 +197,13 @@ class ZmqEventPublisher final : public EventPublisher {
       more = SendQueued();
       RepeatNewest();
       if (!replay_) continue;
-      more = replay_->Turn(clock_.Now(), Silent()) || more;
+      // Not with the lock held: the source may wait for somebody who publishes.
+      more = replay_->Turn(clock_.Now(), Silent(), Answers()) || more;
       const Lock lock(mutex_);
       stats_.replay_requests = replay_->stats().requests;
       stats_.replays_given_up = replay_->stats().given_up;
+      stats_.source_answers = replay_->stats().source_answers;
+      stats_.source_answer_bytes = replay_->stats().source_answer_bytes;
     }
   }
 
@@ -217,6 +225,11 @@ class ZmqEventPublisher final : public EventPublisher {
   bool Silent() const KVR_EXCLUDES(mutex_) {
     const Lock lock(mutex_);
     return silent_;
+  }
+
+  AnswerSource* Answers() const KVR_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    return answers_;
   }
 
   // True when more waits.
@@ -369,6 +382,7 @@ class ZmqEventPublisher final : public EventPublisher {
   std::uint64_t enqueued_ KVR_GUARDED_BY(mutex_) = 0;
   std::uint64_t done_ KVR_GUARDED_BY(mutex_) = 0;
   Stats stats_ KVR_GUARDED_BY(mutex_);
+  AnswerSource* answers_ KVR_GUARDED_BY(mutex_) = nullptr;
   bool silent_ KVR_GUARDED_BY(mutex_) = false;
   bool held_ KVR_GUARDED_BY(mutex_) = false;
   bool stopping_ KVR_GUARDED_BY(mutex_) = false;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -23,6 +24,24 @@ namespace kvr::net {
 enum class ReplayLayout : std::uint8_t {
   kSeqPayload,       // ["", seq, payload]: vLLM up to 0.25, SGLang
   kTopicSeqPayload,  // ["", topic, seq, payload]: vLLM since 0.26
+};
+
+// An answer that is no replay, message by message.
+class AnswerParts {
+ public:
+  virtual ~AnswerParts() = default;
+  // Replaces `kind` and `body` by those of the next message; false when there is none.
+  virtual bool Next(std::string& kind, std::string& body) = 0;
+};
+
+// Answers what a replay socket is asked with a further frame, ["", start, wanted]. An answer is
+// ["", kind, number, body] a message, numbered 0, 1, 2 and so on.
+class AnswerSource {
+ public:
+  virtual ~AnswerSource() = default;
+  // The answer; null when there is none to that, which is then not answered. Called, as the answer
+  // is, by the publisher's thread, which sends nothing meanwhile.
+  virtual std::unique_ptr<AnswerParts> Answer(std::string_view wanted) = 0;
 };
 
 // Thread-safe. Sockets live on a thread of the publisher's own.
@@ -56,6 +75,12 @@ class EventPublisher {
     // what a peer asks meanwhile, the last is answered next.
     std::size_t replay_peers_max = 64;
     Millis replay_stall_max{30'000};  // after which a peer that takes nothing gets no end either
+    // Of the answers under way so many may be an AnswerSource's, each with replay_high_water
+    // messages of its own on their way. Others wait for them, and are told so every `wait_interval`
+    // with a message of kind `wait_kind` that is not numbered.
+    std::size_t source_answers_max = 4;
+    Millis wait_interval{1'000};
+    std::string wait_kind = "wait";
     // Live messages are an event plane's: [topic, publisher, sequence, frame of the payload].
     std::optional<std::uint64_t> publisher_id{};
   };
@@ -78,6 +103,10 @@ class EventPublisher {
   // when the queue has been sent, so that the gap shows at once.
   virtual bool TryPublishAt(std::uint64_t sequence, std::span<const std::byte> payload) = 0;
 
+  // Answers come from `source`, which must outlive the publisher; without one, requests with a
+  // further frame are ignored, as engines do.
+  virtual void SetAnswers(AnswerSource* source) = 0;
+
   // Faults, for tests. Numbers the next message but loses it: on the live socket, or in the ring
   // too.
   virtual std::uint64_t Lose(std::span<const std::byte> payload, bool keep_for_replay) = 0;
@@ -94,9 +123,11 @@ class EventPublisher {
     // Messages that found a subscriber at its mark. With each begins a loss, whose further messages
     // the transport does not tell.
     std::uint64_t at_mark = 0;
-    std::uint64_t repeats = 0;           // of the newest message, for whoever lost it
-    std::uint64_t replay_requests = 0;   // read
-    std::uint64_t replays_given_up = 0;  // answers without an end
+    std::uint64_t repeats = 0;              // of the newest message, for whoever lost it
+    std::uint64_t replay_requests = 0;      // read
+    std::uint64_t replays_given_up = 0;     // answers without an end
+    std::uint64_t source_answers = 0;       // begun, of the AnswerSource
+    std::uint64_t source_answer_bytes = 0;  // sent in them
   };
   [[nodiscard]] virtual Stats stats() const = 0;  // includes all that Flush waits for
 };

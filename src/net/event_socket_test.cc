@@ -1,8 +1,10 @@
 #include "net/event_socket.h"
 
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -524,6 +526,112 @@ TEST(EventPublisher, APeerThatTakesNothingForLongGetsNoEnd) {
   const auto idle = std::move(*poller->Dealer(publisher->replay_endpoint()));
   SendRequest(*idle, 0);
   EXPECT_TRUE(Until(*poller, [&] { return publisher->stats().replays_given_up == 1; }));
+}
+
+// Answers "N parts" with parts 0 to N-1 of 64 KiB; nothing else.
+class CountedParts final : public AnswerSource {
+ public:
+  std::unique_ptr<AnswerParts> Answer(std::string_view wanted) override {
+    int count = 0;
+    const auto read = std::from_chars(wanted.data(), wanted.data() + wanted.size(), count);
+    if (read.ec != std::errc() || !wanted.ends_with(" parts")) return nullptr;
+    return std::make_unique<Parts>(count);
+  }
+
+ private:
+  class Parts final : public AnswerParts {
+   public:
+    explicit Parts(int count) : left_(count) {}
+    bool Next(std::string& kind, std::string& body) override {
+      if (left_ == 0) return false;
+      kind = --left_ == 0 ? "last" : "part";
+      body.assign(64 << 10, 'x');
+      return true;
+    }
+
+   private:
+    int left_;
+  };
+};
+
+void Ask(EventSocket& dealer, std::string_view wanted) {
+  const std::string start = BigEndian(0);
+  const std::array parts{Bytes(""), Bytes(start), Bytes(wanted)};
+  ASSERT_TRUE(dealer.Send(parts));
+}
+
+// How many parts came up to the last, waits not counted; -1 when none came or one is out of order.
+int PartsOf(EventPoller& poller, EventSocket& dealer) {
+  Frames frames;
+  for (int count = 0; ReceiveOne(poller, dealer, frames);) {
+    EXPECT_EQ(frames.size(), 4u);
+    EXPECT_EQ(Text(frames[0]), "");
+    if (Text(frames[1]) == "wait") continue;
+    if (Sequence(frames[2]) != static_cast<std::uint64_t>(count++)) return -1;
+    EXPECT_EQ(frames[3].size(), std::size_t{64} << 10);
+    if (Text(frames[1]) == "last") return count;
+  }
+  return -1;
+}
+
+TEST(EventPublisher, WhatIsWantedBesideMessagesComesFromItsSource) {
+  const auto transport = MakeZmqTransport({});
+  const auto poller = transport->MakePoller();
+  CountedParts source;
+  const auto publisher = MakePublisher();
+  const auto dealer = std::move(*poller->Dealer(publisher->replay_endpoint()));
+  Ask(*dealer, "3 parts");  // nobody answers that yet
+  SendRequest(*dealer, 0);
+  EXPECT_EQ(AnswerRange(*poller, *dealer), "0..0");
+  publisher->SetAnswers(&source);
+  Ask(*dealer, "else");
+  Ask(*dealer, "100 parts");
+  EXPECT_EQ(PartsOf(*poller, *dealer), 100);
+  SendRequest(*dealer, 0);
+  EXPECT_EQ(AnswerRange(*poller, *dealer), "0..0") << "nothing of it is left";
+  const EventPublisher::Stats stats = publisher->stats();
+  EXPECT_EQ(stats.source_answers, 1u);
+  EXPECT_EQ(stats.source_answer_bytes, std::uint64_t{100} * (64 << 10));
+}
+
+TEST(EventPublisher, AnswersOfASourceWaitForEachOtherAndForNoSlowPeer) {
+  const auto transport = MakeZmqTransport({.replay_high_water = 2});
+  const auto poller = transport->MakePoller();
+  CountedParts source;
+  const auto publisher =
+      MakePublisher({.replay_high_water = 2, .source_answers_max = 1, .wait_interval = Millis{1}});
+  publisher->SetAnswers(&source);
+  const auto slow = std::move(*poller->Dealer(publisher->replay_endpoint()));
+  Ask(*slow, "400 parts");
+  ASSERT_TRUE(Until(*poller, [&] { return publisher->stats().source_answers == 1; }));
+  const auto next = std::move(*poller->Dealer(publisher->replay_endpoint()));
+  Ask(*next, "5 parts");
+  Frames frames;
+  ASSERT_TRUE(ReceiveOne(*poller, *next, frames));
+  EXPECT_EQ(Text(frames[1]), "wait");
+  EXPECT_EQ(publisher->stats().source_answers, 1u);
+  // Messages do not wait.
+  const auto other = std::move(*poller->Dealer(publisher->replay_endpoint()));
+  SendRequest(*other, 0);
+  EXPECT_EQ(AnswerRange(*poller, *other), "0..0");
+  EXPECT_EQ(PartsOf(*poller, *slow), 400);
+  EXPECT_EQ(PartsOf(*poller, *next), 5);
+}
+
+TEST(EventPublisher, AnAnswerOfASourceEndsWithItsPeer) {
+  const auto transport = MakeZmqTransport({.replay_high_water = 2});
+  const auto poller = transport->MakePoller();
+  CountedParts source;
+  const auto publisher = MakePublisher({.replay_high_water = 2, .source_answers_max = 1});
+  publisher->SetAnswers(&source);
+  {
+    const auto gone = std::move(*poller->Dealer(publisher->replay_endpoint()));
+    Ask(*gone, "1000000 parts");
+    ASSERT_TRUE(Until(*poller, [&] { return publisher->stats().source_answers == 1; }));
+  }
+  const auto next = std::move(*poller->Dealer(publisher->replay_endpoint()));
+  Ask(*next, "5 parts");
+  EXPECT_EQ(PartsOf(*poller, *next), 5);
 }
 
 TEST(EventPublisher, APeerThatGoesAwayDuringItsAnswerIsForgotten) {

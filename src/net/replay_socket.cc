@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint64_t kEndMarker = ~std::uint64_t{0};
 constexpr int kPartMessages = 64;          // to one peer in one turn
+constexpr int kSourceParts = 16;           // ... which have to be made
 constexpr int kTurnRequests = 256;         // read in one turn
 constexpr int kUnreadRequests = 64;        // of one peer; beyond, its connection is not read
 constexpr std::int64_t kPartBytes = 1024;  // of a request; the handshake's identity is 255 at most
@@ -49,26 +50,31 @@ void ReplaySocket::Forget() {
     answer.complete = true;
 }
 
-bool ReplaySocket::Turn(Nanos now, bool silent) {
+bool ReplaySocket::Turn(Nanos now, bool silent, AnswerSource* source) {
   std::string peer;
-  std::optional<std::uint64_t> start;
-  for (int i = 0; i < kTurnRequests && TakeRequest(peer, start); ++i) {
-    if (start && !silent) Accept(std::move(peer), *start, now);
+  std::optional<Request> request;
+  for (int i = 0; i < kTurnRequests && TakeRequest(peer, request); ++i) {
+    if (!request || silent) continue;
+    if (request->wanted.empty() || source != nullptr) {
+      Accept(std::move(peer), *std::move(request), now);
+    }
   }
   if (silent) answers_.clear();
   bool more = false;
   std::erase_if(answers_, [&](Answer& answer) {
-    const Step step = Advance(answer, now);
+    const Step step = Advance(answer, now, source);
     more = more || step == Step::kMoved;
+    if (step == Step::kOver) answer.parts.reset();
     return step == Step::kOver;
   });
   // Sending may have taken note of a request, of which the descriptor then says nothing.
   return more || (socket_.get(zmq::sockopt::events) & ZMQ_POLLIN) != 0;
 }
 
-bool ReplaySocket::TakeRequest(std::string& peer, std::optional<std::uint64_t>& start) {
-  // [identity, "", start]; vLLM ignores anything else.
-  std::array<zmq::message_t, 3> parts;
+bool ReplaySocket::TakeRequest(std::string& peer, std::optional<Request>& request) {
+  // [identity, "", start] or [identity, "", start, wanted]; anything else is ignored, as vLLM does
+  // with all but the first.
+  std::array<zmq::message_t, 4> parts;
   std::size_t count = 0;
   zmq::message_t part;
   do {
@@ -76,20 +82,21 @@ bool ReplaySocket::TakeRequest(std::string& peer, std::optional<std::uint64_t>& 
     if (count < parts.size()) parts[count].copy(part);
     ++count;
   } while (part.more());
-  start.reset();
-  if (count != parts.size() || !parts[1].empty() || parts[2].size() != 8) return true;
+  request.reset();
+  if (count < 3 || count > parts.size() || !parts[1].empty() || parts[2].size() != 8) return true;
   ++stats_.requests;
   peer.assign(static_cast<const char*>(parts[0].data()), parts[0].size());
-  start = 0;
+  request.emplace();
   for (std::size_t i = 0; i < 8; ++i)
-    *start = *start << 8 | static_cast<const std::uint8_t*>(parts[2].data())[i];
+    request->start = request->start << 8 | static_cast<const std::uint8_t*>(parts[2].data())[i];
+  request->wanted.assign(static_cast<const char*>(parts[3].data()), parts[3].size());
   return true;
 }
 
-void ReplaySocket::Accept(std::string peer, std::uint64_t start, Nanos now) {
+void ReplaySocket::Accept(std::string peer, Request request, Nanos now) {
   const auto known = std::ranges::find(answers_, peer, &Answer::peer);
   if (known != answers_.end()) {
-    known->again = start;
+    known->again = std::move(request);
     return;
   }
   if (answers_.size() >= std::max<std::size_t>(options_.replay_peers_max, 1)) {
@@ -99,39 +106,98 @@ void ReplaySocket::Accept(std::string peer, std::uint64_t start, Nanos now) {
   Answer& answer = answers_.emplace_back();
   answer.peer = std::move(peer);
   answer.moved = now;
-  Begin(answer, start);
+  Begin(answer, std::move(request));
 }
 
-void ReplaySocket::Begin(Answer& answer, std::uint64_t start) const {
-  answer.next = start;
-  answer.complete = ring_.empty() || ring_.back().sequence < start;
+void ReplaySocket::Begin(Answer& answer, Request request) const {
+  answer.wanted = std::move(request.wanted);
+  answer.next = answer.wanted.empty() ? request.start : 0;
+  answer.complete = ring_.empty() || ring_.back().sequence < request.start;
   if (!ring_.empty()) answer.last = ring_.back().sequence;
 }
 
-ReplaySocket::Step ReplaySocket::Advance(Answer& answer, Nanos now) {
+ReplaySocket::Step ReplaySocket::Advance(Answer& answer, Nanos now, AnswerSource* source) {
+  if (answer.parts == nullptr && answer.wanted.empty()) return AdvanceMessages(answer, now);
+  return AdvanceParts(answer, now, source);
+}
+
+ReplaySocket::Step ReplaySocket::AdvanceMessages(Answer& answer, Nanos now) {
   for (int i = 0; i < kPartMessages; ++i) {
     // What has left the ring meanwhile is left out.
     const auto kept = std::ranges::lower_bound(ring_, answer.next, {}, &Kept::sequence);
     const bool end = answer.complete || kept == ring_.end() || kept->sequence > answer.last;
     const Sent sent = end ? Send(answer.peer, kEndMarker, nullptr)
                           : Send(answer.peer, kept->sequence, &kept->payload);
-    if (sent == Sent::kFull) {
-      if (now - answer.moved < options_.replay_stall_max) return Step::kStuck;
-      ++stats_.given_up;
-      return Step::kOver;
-    }
+    if (sent == Sent::kFull) return Stuck(answer, now);
     if (sent == Sent::kGone) return Step::kOver;
     answer.moved = now;
-    if (!end) {
-      answer.complete = kept->sequence >= answer.last;
-      answer.next = kept->sequence + 1;
-      continue;
-    }
-    if (!answer.again) return Step::kOver;
-    Begin(answer, *answer.again);
-    answer.again.reset();
+    if (end) return End(answer);
+    answer.complete = kept->sequence >= answer.last;
+    answer.next = kept->sequence + 1;
   }
   return Step::kMoved;
+}
+
+ReplaySocket::Step ReplaySocket::AdvanceParts(Answer& answer, Nanos now, AnswerSource* source) {
+  if (answer.parts == nullptr) {
+    const auto begun = [](const Answer& other) { return other.parts != nullptr; };
+    if (static_cast<std::size_t>(std::ranges::count_if(answers_, begun)) >=
+        std::max<std::size_t>(options_.source_answers_max, 1)) {
+      return TellToWait(answer, now);
+    }
+    if (source != nullptr) answer.parts = source->Answer(answer.wanted);
+    answer.wanted.clear();
+    if (answer.parts == nullptr || !answer.parts->Next(answer.kind, answer.body)) {
+      return End(answer);
+    }
+    ++stats_.source_answers;
+  }
+  for (int i = 0; i < kSourceParts; ++i) {
+    const Sent sent = SendPartOf(answer, answer.kind, answer.next, answer.body);
+    if (sent == Sent::kFull) return Stuck(answer, now);
+    if (sent == Sent::kGone) return Step::kOver;
+    answer.moved = now;
+    stats_.source_answer_bytes += answer.body.size();
+    ++answer.next;
+    if (!answer.parts->Next(answer.kind, answer.body)) return End(answer);
+  }
+  return Step::kMoved;
+}
+
+ReplaySocket::Step ReplaySocket::TellToWait(Answer& answer, Nanos now) {
+  if (now - answer.moved < options_.wait_interval) return Step::kStuck;
+  const Sent sent = SendPartOf(answer, options_.wait_kind, 0, {});
+  if (sent == Sent::kGone) return Step::kOver;
+  answer.moved = now;
+  return Step::kStuck;
+}
+
+ReplaySocket::Step ReplaySocket::Stuck(const Answer& answer, Nanos now) {
+  if (now - answer.moved < options_.replay_stall_max) return Step::kStuck;
+  ++stats_.given_up;
+  return Step::kOver;
+}
+
+ReplaySocket::Step ReplaySocket::End(Answer& answer) {
+  answer.parts.reset();
+  if (!answer.again) return Step::kOver;
+  Request next = *std::move(answer.again);
+  answer.again.reset();
+  Begin(answer, std::move(next));
+  return Step::kMoved;
+}
+
+ReplaySocket::Sent ReplaySocket::SendPartOf(const Answer& answer, std::string_view kind,
+                                            std::uint64_t number, std::string_view body) {
+  const auto bytes = [](std::string_view text) { return std::as_bytes(std::span(text)); };
+  if (!SendPart(socket_, bytes(answer.peer), true)) {
+    return zmq_errno() == EAGAIN ? Sent::kFull : Sent::kGone;
+  }
+  SendPart(socket_, {}, true);
+  SendPart(socket_, bytes(kind), true);
+  SendPart(socket_, BigEndian(number), true);
+  SendPart(socket_, bytes(body), false);
+  return Sent::kYes;
 }
 
 ReplaySocket::Sent ReplaySocket::Send(const std::string& peer, std::uint64_t sequence,

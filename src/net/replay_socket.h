@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <zmq.hpp>
@@ -25,6 +27,8 @@ class ReplaySocket {
   struct Stats {
     std::uint64_t requests = 0;  // that are some, answered or not
     std::uint64_t given_up = 0;  // answers without an end: too many peers, or one that took nothing
+    std::uint64_t source_answers = 0;  // see EventPublisher::Stats
+    std::uint64_t source_answer_bytes = 0;
   };
 
   // Binds to options.replay_endpoint. Throws zmq::error_t.
@@ -39,9 +43,9 @@ class ReplaySocket {
   // Another engine's stream begins. Answers under way end here.
   void Forget();
 
-  // Reads requests and sends the next part of every answer; `silent` drops both. True when there is
-  // more to do at once.
-  bool Turn(Nanos now, bool silent);
+  // Reads requests and sends the next part of every answer; `silent` drops both. What is wanted
+  // beside messages is had from `source`, which may be null. True when there is more to do at once.
+  bool Turn(Nanos now, bool silent, AnswerSource* source);
   // Some peer waits for more; look after it now and then even when fd() says nothing.
   [[nodiscard]] bool answering() const { return !answers_.empty(); }
   [[nodiscard]] const Stats& stats() const { return stats_; }
@@ -51,24 +55,43 @@ class ReplaySocket {
     std::uint64_t sequence;
     zmq::message_t payload;
   };
+  struct Request {
+    std::uint64_t start = 0;
+    std::string wanted;  // empty: messages
+  };
   struct Answer {
     std::string peer;
-    std::uint64_t next = 0;  // the first message still to send
+    std::uint64_t next = 0;  // the first message still to send; of a source's answer, its number
     std::uint64_t last =
         0;                  // the newest when it was asked for: an answer ends though others follow
     bool complete = false;  // but for the end marker
     Nanos moved{};          // when the peer last took something
-    std::optional<std::uint64_t> again;  // the start that it asked for meanwhile
+    std::optional<Request> again;  // what it asked for meanwhile
+    // Of a source's answer.
+    std::string wanted;                  // not begun yet
+    std::unique_ptr<AnswerParts> parts;  // begun
+    std::string kind;                    // of the message at hand
+    std::string body;
   };
   enum class Sent : std::uint8_t { kYes, kFull, kGone };
   enum class Step : std::uint8_t { kMoved, kStuck, kOver };
 
-  // Where a request wants to begin; none when nothing is there.
-  bool TakeRequest(std::string& peer, std::optional<std::uint64_t>& start);
-  void Accept(std::string peer, std::uint64_t start, Nanos now);
-  void Begin(Answer& answer, std::uint64_t start) const;
-  Step Advance(Answer& answer, Nanos now);
+  // What a peer asks for; none when it is no request. False when nothing is there.
+  bool TakeRequest(std::string& peer, std::optional<Request>& request);
+  void Accept(std::string peer, Request request, Nanos now);
+  void Begin(Answer& answer, Request request) const;
+  Step Advance(Answer& answer, Nanos now, AnswerSource* source);
+  Step AdvanceMessages(Answer& answer, Nanos now);
+  Step AdvanceParts(Answer& answer, Nanos now, AnswerSource* source);
+  // Its turn has not come.
+  Step TellToWait(Answer& answer, Nanos now);
+  // The peer has no room: whether to wait for it.
+  Step Stuck(const Answer& answer, Nanos now);
+  // The answer ends here; another one may be due.
+  Step End(Answer& answer);
   Sent Send(const std::string& peer, std::uint64_t sequence, zmq::message_t* payload);
+  Sent SendPartOf(const Answer& answer, std::string_view kind, std::uint64_t number,
+                  std::string_view body);
 
   const EventPublisher::Options options_;
   zmq::socket_t socket_;

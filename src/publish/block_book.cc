@@ -266,7 +266,7 @@ void BlockBook::TellRemoved(const Mutation& cause, Tier tier, MutationSink& out)
 
 Snapshot BlockBook::Build() const {
   Snapshot snapshot = SnapshotBuilder(table_, options_.run_blocks_max).Build();
-  snapshot.complete = missing_ == 0;
+  snapshot.complete = complete();
   return snapshot;
 }
 

@@ -68,6 +68,8 @@ class BlockBook {
 
   // Whether the source told of a block since it was last cleared.
   [[nodiscard]] bool Knows(std::size_t source) const { return (sources_ >> source & 1u) != 0; }
+  // Nothing that is held was left out for want of room.
+  [[nodiscard]] bool complete() const { return missing_ == 0; }
   [[nodiscard]] std::size_t blocks() const { return held_; }
   [[nodiscard]] const std::array<std::size_t, kTierCount>& blocks_in() const { return held_in_; }
   [[nodiscard]] const Stats& stats() const { return stats_; }

@@ -42,4 +42,14 @@ void FillEvent(const Mutation& mutation, Rank rank, std::uint64_t id, wire::Rout
   event.blocks = {0, static_cast<std::uint32_t>(placed.blocks.size())};
 }
 
+void FillRun(const Snapshot& snapshot, std::size_t number, wire::RouterBatch& batch) {
+  const Snapshot::Run& run = snapshot.runs[number];
+  Mutation store;
+  store.event.tier = run.tier;
+  store.event.eligible = run.eligible;
+  store.event.parent = run.parent;
+  store.event.blocks = snapshot.BlocksOf(run);
+  FillEvent(store, snapshot.rank, number, batch);
+}
+
 }  // namespace kvr::publish

@@ -4,6 +4,9 @@
 // longest ago, so that the rank keeps 65,536 blocks. Inside the timing: book, coalescer, numbering,
 // encoding, ring and envelope; the outlet takes the bytes and does nothing. Singles: the same
 // blocks in stores and removals of one block each, which the coalescer has to merge.
+//
+// BuildSnapshot: how long the table of N blocks in chains of 32 is held for a snapshot that is
+// built anew.
 #include <cstdint>
 #include <vector>
 
@@ -105,6 +108,40 @@ void Publish(benchmark::State& state) {
 void PublishSingles(benchmark::State& state) {
   Run(state, true);
 }
+
+void BuildSnapshot(benchmark::State& state) {
+  constexpr std::size_t kChain = 32;
+  const auto blocks = static_cast<std::size_t>(state.range(0));
+  const SystemClock clock;
+  Nowhere outlet;
+  RankPublisher::Options options;
+  options.snapshot_tail_max = 0;
+  RankPublisher publisher(options, clock, outlet);
+  Rng rng(1);
+  List chain;
+  for (std::size_t at = 0; at < blocks; at += kChain) {
+    chain.blocks.clear();
+    for (std::size_t i = 0; i < kChain; ++i)
+      chain.blocks.push_back({EngineHash{rng()}, BlockHash{rng()}});
+    Mutation store;
+    store.event.blocks = chain.blocks;
+    publisher.Apply(0, store);
+    publisher.EndList(0);
+  }
+  for (auto _ : state) {
+    state.PauseTiming();
+    Mutation store;  // again, so that the last snapshot is old
+    store.event.blocks = chain.blocks;
+    publisher.Apply(0, store);
+    publisher.EndList(0);
+    state.ResumeTiming();
+    const auto taken = publisher.TakeSnapshot();
+    benchmark::DoNotOptimize(taken);
+  }
+  state.counters["blocks/s"] = benchmark::Counter(static_cast<double>(blocks),
+                                                  benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(BuildSnapshot)->Arg(65'536)->Arg(1 << 20)->Unit(benchmark::kMillisecond);
 BENCHMARK(Publish)->Arg(1)->Arg(16)->Arg(256);
 BENCHMARK(PublishSingles)->Arg(16)->Arg(256);
 

@@ -1,5 +1,6 @@
 #include "publish/rank_publisher.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -137,6 +138,16 @@ RankPublisher::EventsAnswer RankPublisher::Query(std::optional<std::uint64_t> st
   return answer;
 }
 
+bool RankPublisher::Complete() const {
+  return book_.complete() &&
+         std::ranges::all_of(names_, [](const SourceNames& names) { return names.missing() == 0; });
+}
+
+RankPublisher::Position RankPublisher::Locate() {
+  Flush();
+  return {next_sequence_, ring_.last(), book_.blocks(), Complete()};
+}
+
 bool RankPublisher::CanReuse(std::uint64_t tail_max) const {
   return snapshot_ && ring_.last() - snapshot_->cursor <= tail_max &&
          ring_.IsPlainTail(snapshot_->cursor);
@@ -154,8 +165,7 @@ Result<void> RankPublisher::BuildSnapshot() {
   Snapshot built = book_.Build();
   built.rank = options_.rank;
   built.cursor = ring_.last();
-  for (const SourceNames& names : names_)
-    built.complete = built.complete && names.missing() == 0;
+  built.complete = Complete();
   if (snapshot_) older_.push_back(snapshot_);
   snapshot_ = std::make_shared<const Snapshot>(std::move(built));
   ++stats_.snapshots_built;
@@ -163,8 +173,8 @@ Result<void> RankPublisher::BuildSnapshot() {
 }
 
 Result<RankPublisher::SnapshotAnswer> RankPublisher::TakeSnapshot() {
-  Flush();
-  const std::uint64_t last = ring_.last();
+  const Position position = Locate();
+  const std::uint64_t last = position.last_event_id;
   if (CanReuse(options_.snapshot_tail_max)) {
     ++stats_.snapshots_reused;
   } else if (const auto built = BuildSnapshot(); !built) {
@@ -174,6 +184,7 @@ Result<RankPublisher::SnapshotAnswer> RankPublisher::TakeSnapshot() {
   SnapshotAnswer answer;
   answer.base = snapshot_;
   answer.last = last;
+  answer.position = position;
   if (last == snapshot_->cursor) return answer;
   const EventRing::Range tail = ring_.Query(snapshot_->cursor + 1, std::nullopt);
   ring_.Copy(tail, answer.tail);

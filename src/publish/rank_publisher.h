@@ -82,12 +82,21 @@ class RankPublisher final : private MutationSink {
     std::uint64_t unknown_names = 0;
   };
 
+  // Where the stream is: what is before is numbered and sent.
+  struct Position {
+    std::uint64_t next_sequence = 0;  // of the next message
+    std::uint64_t last_event_id = 0;
+    std::size_t blocks = 0;  // held
+    bool complete = true;    // all that the rank holds was published; see Snapshot
+  };
+
   // What is needed to know all that the rank holds.
   struct SnapshotAnswer {
     std::shared_ptr<const Snapshot> base;
     std::string tail;  // events behind base->cursor, encoded
     std::size_t tail_events = 0;
     std::uint64_t last = 0;  // the last event that is in the answer
+    Position position;       // the answer is of this moment
   };
 
   struct EventsAnswer {
@@ -113,10 +122,11 @@ class RankPublisher final : private MutationSink {
   // Sends all that is pending. For the end, and before somebody looks.
   void Flush();
 
-  // Both flush first, so that the numbers they name are those of what is known; ask between lists.
+  // All flush first, so that the numbers they name are those of what is known; ask between lists.
   // A snapshot is kOverloaded when Options::snapshots_max are being read and none can be used.
   EventsAnswer Query(std::optional<std::uint64_t> start, std::optional<std::uint64_t> end);
   Result<SnapshotAnswer> TakeSnapshot();
+  Position Locate();
 
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] Stats stats() const;
@@ -127,6 +137,7 @@ class RankPublisher final : private MutationSink {
   // From the coalescer.
   void Take(const Mutation& mutation) override;
   void SendMessage();
+  [[nodiscard]] bool Complete() const;
   [[nodiscard]] bool CanReuse(std::uint64_t tail_max) const;
   Result<void> BuildSnapshot();
 

@@ -67,6 +67,25 @@ class Held:
             self.blocks.discard((tier, name))
 
 
+def reached(events):
+    """What is held and not behind a block that is not."""
+    parents, blocks = {}, Held(events).blocks
+    for event in events:
+        stored = event["event"]["data"].get("stored", {"blocks": ()})
+        parent = stored.get("parent_hash")
+        for block in stored["blocks"]:
+            parents[block["block_hash"]] = parent
+            parent = block["block_hash"]
+    held = {name for _, name in blocks}
+    def found(name):
+        while name is not None:
+            if name not in held:
+                return False
+            name = parents[name]
+        return True
+    return {block for block in blocks if found(block[1])}
+
+
 class ThroughTheAgent(FaultTest):
     """Mock engines that one indexer follows and another one through an agent."""
 
@@ -153,6 +172,95 @@ class ThroughTheAgent(FaultTest):
         again = self.agent(mock, "--publish", events, "--publish-replay", replay)
         self.load(mock)
         self.same(mock, again)
+
+    def counted(self, indexer, outcome):
+        return indexer.metrics().total("kvr_ingest_snapshots_total", outcome=outcome)
+
+    def kill(self, process):
+        process.child.send_signal(signal.SIGKILL)
+        process.child.wait()
+
+    def late(self, agent, worker=1):
+        """An indexer that begins now."""
+        indexer = Indexer(*self.words)
+        self.addCleanup(indexer.close)
+        self.follow(indexer, agent, worker)
+        return indexer
+
+    def test_a_router_that_comes_when_messages_are_gone_takes_a_snapshot(self):
+        """And the next one, after the first was killed."""
+        mock = self.start(1)
+        agent = self.agent(mock, "--publish-replay-messages-max", 2)
+        self.load(mock)
+        self.agree(mock)
+        behind = None
+        for late in range(2):
+            if behind:
+                self.kill(behind)
+            behind = self.late(agent)
+            self.same(mock, agent, behind)
+            self.assertGreaterEqual(self.counted(behind, "taken"), 1)
+            self.load(mock, 10)
+            self.same(mock, agent, behind)
+            self.assertEqual(behind.metrics().total("kvr_ingest_messages_total",
+                                                    outcome="missed"), 0)
+        self.assertGreaterEqual(agent.total("kvr_publish_snapshots_built_total")
+                                + agent.total("kvr_publish_snapshots_reused_total"), 2)
+
+    def test_an_agent_that_is_killed_with_nothing_kept(self):
+        mock = self.start(1)
+        short = ("--publish-replay-messages-max", 1)
+        agent = self.agent(mock, *short)
+        events, replay = agent.endpoints()
+        behind = self.late(agent)
+        self.load(mock)
+        self.same(mock, agent, behind)
+        self.kill(agent)
+        self.load(mock)
+        again = self.agent(mock, "--publish", events, "--publish-replay", replay, *short)
+        self.load(mock)
+        self.same(mock, again, behind)
+
+    def test_what_an_agent_no_longer_knows_nobody_claims(self):
+        """Killed when the engine's ring is gone: followers get what it knows, and its state."""
+        mock = self.start(1, "--replay-messages", 3)
+        agent = self.agent(mock)
+        events, replay = agent.endpoints()
+        behind = self.late(agent)
+        self.load(mock)
+        self.same(mock, agent, behind)
+        self.kill(agent)
+        self.load(mock)
+        again = self.agent(mock, "--publish", events, "--publish-replay", replay,
+                           "--publish-replay-messages-max", 1)
+        source = settle(lambda: again.ranks()[0]["sources"][0],
+                        lambda source: source["state"] == "degraded")
+        self.assertEqual(source["reason"], "history_gone")
+        self.load(mock, 5)
+        # Nothing else happens at the engine.
+        events = again.get("/snapshot")["TreeDump"]["events"]
+        self.assertLessEqual(Held(events).blocks, mock.blocks())
+        known = reached(events)
+        self.assertGreater(len(known), 0)
+        for indexer in (behind, self.late(again)):
+            listener = settle(lambda i=indexer: i.listener(1, 0),
+                              lambda l: l["state"] == "degraded")
+            self.assertEqual(listener["reason"], "history_gone")
+            settle(lambda i=indexer: {(block[2], block[4]) for block in i.dumped(1, 0)}, known)
+
+    def test_a_snapshot_that_is_too_large_is_refused_and_says_so(self):
+        mock = self.start(1)
+        agent = self.agent(mock, "--publish-replay-messages-max", 1)
+        self.load(mock)
+        self.agree(mock)
+        behind = Indexer(*self.words, "--ingest-snapshot-bytes-max", 1000)
+        self.addCleanup(behind.close)
+        self.follow(behind, agent, 1)
+        listener = settle(lambda: behind.listener(1, 0), lambda l: l["state"] == "degraded")
+        self.assertEqual(listener["reason"], "history_gone")
+        self.assertIn("more than there is room for", listener["detail"])
+        self.assertGreaterEqual(self.counted(behind, "refused"), 1)
+        self.assertEqual(self.counted(behind, "taken"), 0)
 
     def test_a_snapshot_and_what_follows_are_the_engines_pool(self):
         mock = self.start(1)

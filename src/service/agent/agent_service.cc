@@ -15,6 +15,8 @@
 #include "model/rank_state.h"
 #include "net/io_runtime.h"
 #include "service/agent/agent_metrics.h"
+#include "service/agent/rank_answers.h"
+#include "service/agent/rank_standing.h"
 #include "service/agent/recovery_answers.h"
 #include "service/common_pages.h"
 #include "service/rejected_page.h"
@@ -40,23 +42,6 @@ Result<std::optional<Number>> NumberOf(const HttpRequest& request, std::string_v
                 fmt::format("{} must be a whole number, not `{}`", name, *text));
   }
   return std::optional<Number>(*number);
-}
-
-bool Worse(RankState a, RankState b) {
-  const auto known = [](RankState state) {
-    switch (state) {
-      case RankState::kBlind:
-        return 0;
-      case RankState::kWarming:
-        return 1;
-      case RankState::kDegraded:
-        return 2;
-      case RankState::kExact:
-        break;
-    }
-    return 3;
-  };
-  return known(a) < known(b);
 }
 
 void WriteRank(const PublishedRank& rank, const fleet::Snapshot& fleet, JsonWriter& json) {
@@ -101,7 +86,18 @@ struct AgentService::Impl {
         catalog(known),
         registry(counted),
         collector(registry.AddCollector(
-            [this](metrics::SampleSink& sink) { CollectPublished(ranks, sink); })) {}
+            [this](metrics::SampleSink& sink) { CollectPublished(ranks, sink); })) {
+    for (PublishedRank* const rank : ranks) {
+      answers.push_back(std::make_unique<RankAnswers>(*rank, catalog));
+      rank->SetAnswers(answers.back().get());
+    }
+  }
+  ~Impl() {
+    for (PublishedRank* const rank : ranks)
+      rank->SetAnswers(nullptr);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   // The rank that the request is about.
   Result<PublishedRank*> RankOf(const HttpRequest& request) const {
@@ -132,26 +128,6 @@ struct AgentService::Impl {
     const bool ours = !publisher || *publisher == rank->publisher_id();
     const auto start = ours ? from : std::nullopt;
     return EventsBody(rank->Query(start, ours ? to : std::nullopt), rank->publisher_id(), from, to);
-  }
-
-  // Of the source of the rank that is known least.
-  SnapshotHead HeadOf(const PublishedRank& rank) const {
-    SnapshotHead head;
-    head.publisher_id = rank.publisher_id();
-    if (rank.refuses()) {
-      head.state = RankState::kDegraded;
-      head.reason = StateReason::kUnknownGroupKind;
-    }
-    const auto fleet = catalog.snapshot();
-    for (const auto& worker : fleet->workers) {
-      const fleet::RankEntry* const source = worker->FindRank(rank.rank().dp_rank);
-      if (source == nullptr) continue;
-      const auto status = source->health->status();
-      if (!Worse(status.state, head.state)) continue;
-      head.state = status.state;
-      head.reason = status.reason;
-    }
-    return head;
   }
 
   HttpResponse EventsPage(const HttpRequest& request) const {
@@ -209,16 +185,12 @@ struct AgentService::Impl {
     const auto job = std::make_shared<SnapshotJob>();
     PublishedRank* const published = *rank;
     std::function<void()> take = [this, job, published] {
-      // The state may change while the snapshot is taken.
-      const SnapshotHead before = HeadOf(*published);
-      auto taken = published->TakeSnapshot();
-      const SnapshotHead after = HeadOf(*published);
+      auto taken = TakeSnapshot(*published, catalog);
       if (!taken) {
         job->refusal = taken.error();
         return;
       }
-      job->writer = std::make_unique<SnapshotWriter>(
-          *std::move(taken), Worse(before.state, after.state) ? before : after);
+      job->writer = std::make_unique<SnapshotWriter>(std::move(taken->answer), taken->head);
     };
     co_await server.Aside(std::move(take));
     if (job->refusal) {
@@ -244,7 +216,8 @@ struct AgentService::Impl {
   const std::vector<PublishedRank*> ranks;
   const fleet::Catalog& catalog;
   metrics::Registry& registry;
-  metrics::Registry::Collector collector;  // last: it reads the others
+  std::vector<std::unique_ptr<RankAnswers>> answers;  // of the ranks
+  metrics::Registry::Collector collector;             // last: it reads the others
 };
 
 AgentService::AgentService(std::vector<PublishedRank*> ranks, const fleet::Catalog& catalog,

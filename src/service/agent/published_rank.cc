@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "wire/snapshot_seal.h"
+
 namespace kvr::service {
 
 Result<std::unique_ptr<PublishedRank>> PublishedRank::Open(const Options& options,
@@ -9,6 +11,9 @@ Result<std::unique_ptr<PublishedRank>> PublishedRank::Open(const Options& option
   net::EventPublisher::Options socket_options = options.socket;
   socket_options.publisher_id = options.publisher.publisher_id;
   socket_options.topic = options.publisher.topic;
+  socket_options.wait_kind = wire::kSnapshotWait;
+  // So that those who read over the socket never find too many snapshots being read.
+  socket_options.source_answers_max = options.publisher.snapshots_max;
   KVR_TRY(auto socket, net::EventPublisher::Create(socket_options));
   return std::unique_ptr<PublishedRank>(new PublishedRank(options, clock, std::move(socket)));
 }
@@ -17,8 +22,10 @@ PublishedRank::PublishedRank(const Options& options, const Clock& clock,
                              std::unique_ptr<net::EventPublisher> socket)
     : rank_(options.publisher.rank),
       publisher_id_(options.publisher.publisher_id),
-      socket_(std::move(socket)),
-      publisher_(options.publisher, clock, *this) {}
+      publisher_(options.publisher, clock, *this),
+      socket_(std::move(socket)) {
+  socket_->SetAnswers(this);
+}
 
 void PublishedRank::Apply(std::size_t source, const PlacementEvent& event) {
   publish::Mutation mutation;
@@ -102,10 +109,29 @@ Result<publish::RankPublisher::SnapshotAnswer> PublishedRank::TakeSnapshot() {
   return answer;
 }
 
+publish::RankPublisher::Position PublishedRank::Locate() {
+  const Lock lock(mutex_);
+  BeginAsking();
+  const auto position = publisher_.Locate();
+  EndAsking();
+  return position;
+}
+
+void PublishedRank::SetAnswers(net::AnswerSource* answers) {
+  const Lock lock(answers_mutex_);
+  answers_ = answers;
+}
+
+std::unique_ptr<net::AnswerParts> PublishedRank::Answer(std::string_view wanted) {
+  const Lock lock(answers_mutex_);
+  return answers_ == nullptr ? nullptr : answers_->Answer(wanted);
+}
+
 PublishedRank::Stats PublishedRank::stats() const {
+  const auto socket = socket_->stats();
   const Lock lock(mutex_);
   return {publisher_.stats(), publisher_.coalescer_stats(), publisher_.book_stats(),
-          refused_events_, socket_->stats()};
+          refused_events_, socket};
 }
 
 // Never waits, so that it may be called with the lock held.

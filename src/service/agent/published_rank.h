@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -18,7 +19,7 @@ namespace kvr::service {
 // Thread-safe. Each source's events come from one thread at a time. Whoever asks for events or a
 // snapshot waits for the end of the list under way, and the next list for the answer: a snapshot
 // that has to be built holds it up for the time of O(blocks).
-class PublishedRank final : private publish::Outlet {
+class PublishedRank final : private publish::Outlet, private net::AnswerSource {
  public:
   struct Options {
     publish::RankPublisher::Options publisher;
@@ -57,19 +58,27 @@ class PublishedRank final : private publish::Outlet {
   publish::RankPublisher::EventsAnswer Query(std::optional<std::uint64_t> start,
                                              std::optional<std::uint64_t> end) KVR_EXCLUDES(mutex_);
   Result<publish::RankPublisher::SnapshotAnswer> TakeSnapshot() KVR_EXCLUDES(mutex_);
+  publish::RankPublisher::Position Locate() KVR_EXCLUDES(mutex_);
+  // What the replay socket is asked beside messages, `answers` answer from now on; null: nobody.
+  // Those that were there before are not called after the return.
+  void SetAnswers(net::AnswerSource* answers) KVR_EXCLUDES(answers_mutex_);
   [[nodiscard]] Stats stats() const KVR_EXCLUDES(mutex_);
 
  private:
   PublishedRank(const Options& options, const Clock& clock,
                 std::unique_ptr<net::EventPublisher> socket);
   bool Send(std::uint64_t sequence, std::span<const std::byte> envelope) override;
+  std::unique_ptr<net::AnswerParts> Answer(std::string_view wanted) override
+      KVR_EXCLUDES(answers_mutex_);
   // Around a question, which is answered between lists.
   void BeginAsking() KVR_REQUIRES(mutex_);
   void EndAsking() KVR_REQUIRES(mutex_);
 
   const Rank rank_;
   const std::uint64_t publisher_id_;
-  const std::unique_ptr<net::EventPublisher> socket_;
+  // Held while they are called, so before mutex_.
+  Mutex answers_mutex_;
+  net::AnswerSource* answers_ KVR_GUARDED_BY(answers_mutex_) = nullptr;
   mutable Mutex mutex_;
   CondVar list_ended_;
   CondVar asked_;
@@ -77,6 +86,7 @@ class PublishedRank final : private publish::Outlet {
   std::uint64_t refused_events_ KVR_GUARDED_BY(mutex_) = 0;
   std::size_t askers_ KVR_GUARDED_BY(mutex_) = 0;  // waiting or being answered
   publish::RankPublisher publisher_ KVR_GUARDED_BY(mutex_);
+  const std::unique_ptr<net::EventPublisher> socket_;  // last: its thread asks this object
 };
 
 }  // namespace kvr::service

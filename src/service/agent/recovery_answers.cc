@@ -20,9 +20,7 @@ using publish::RangeAnswer;
 // Writes the first of `events`, which were encoded here, and returns how many bytes it has.
 std::size_t WriteEncoded(std::string_view events, wire::RouterBatch& batch, JsonWriter& json) {
   const auto bytes = std::as_bytes(std::span(events));
-  wire::MsgpackReader reader(bytes);
-  KVR_CHECK(reader.SkipAnyDepth());
-  const std::size_t size = reader.offset();
+  const std::size_t size = EncodedSize(events);
   wire::DecodeLimits none;
   none.payload_bytes_max = size;
   none.blocks_max = size;
@@ -66,6 +64,12 @@ void WriteEvents(const publish::RankPublisher::EventsAnswer& answer, JsonWriter&
 }
 
 }  // namespace
+
+std::size_t EncodedSize(std::string_view events) {
+  wire::MsgpackReader reader(std::as_bytes(std::span(events)));
+  KVR_CHECK(reader.SkipAnyDepth());
+  return reader.offset();
+}
 
 std::string EventsBody(const publish::RankPublisher::EventsAnswer& answer,
                        std::uint64_t publisher_id, std::optional<std::uint64_t> start,
@@ -128,7 +132,7 @@ void SnapshotWriter::WriteHead(std::string& out) const {
   json.Key("reset_scope");
   wire::WriteResetScope(wire::ResetScope::kAll, json);
   json.Field("last_event_id", answer_.last);
-  json.Field("complete", answer_.base->complete && head_.state == RankState::kExact);
+  json.Field("complete", answer_.position.complete && head_.state == RankState::kExact);
   json.Field("state", RankStateName(head_.state));
   json.Field("reason", StateReasonName(head_.reason));
   json.Key("events");
@@ -136,14 +140,7 @@ void SnapshotWriter::WriteHead(std::string& out) const {
 }
 
 void SnapshotWriter::WriteRun(std::string& out) {
-  const publish::Snapshot& snapshot = *answer_.base;
-  const publish::Snapshot::Run& run = snapshot.runs[next_run_];
-  publish::Mutation store;
-  store.event.tier = run.tier;
-  store.event.eligible = run.eligible;
-  store.event.parent = run.parent;
-  store.event.blocks = snapshot.BlocksOf(run);
-  publish::FillEvent(store, snapshot.rank, next_run_, batch_);
+  publish::FillRun(*answer_.base, next_run_, batch_);
   if (next_run_++ > 0) out += ',';
   JsonWriter json(out);
   wire::WriteRouterEvent(batch_, batch_.events.front(), json);

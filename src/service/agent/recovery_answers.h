@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "model/rank_state.h"
 #include "publish/rank_publisher.h"
@@ -22,6 +23,9 @@ namespace kvr::service {
 std::string EventsBody(const publish::RankPublisher::EventsAnswer& answer,
                        std::uint64_t publisher_id, std::optional<std::uint64_t> start,
                        std::optional<std::uint64_t> end);
+
+// How many bytes the first of the events has, which were encoded here.
+std::size_t EncodedSize(std::string_view events);
 
 // Whose snapshot it is, and how well what it says is known.
 struct SnapshotHead {

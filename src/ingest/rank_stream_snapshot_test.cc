@@ -1,0 +1,637 @@
+// Recovery from a publisher of RouterEvents, which can tell all that a rank holds: the state
+// machine of wire 5.5, its rows Q1 to Q22 as far as they are a stream's, and reports 37, 38 and 41.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ingest/rank_stream.h"
+#include "ingest/test_stream.h"
+#include "wire/router_event.h"
+#include "wire/snapshot_seal.h"
+
+namespace kvr::ingest {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+std::string Envelope(std::uint64_t publisher, std::uint64_t sequence, std::string_view payload) {
+  std::string bytes;
+  wire::EncodeRouterEnvelope({publisher, sequence, 0, "kv-events", payload}, bytes);
+  return bytes;
+}
+
+// A stream of a publisher, whose id is 7 until it starts anew.
+class Plane : public Stream {
+ public:
+  explicit Plane(const RankStream::Options& options = {}) : Stream(true, options) {}
+
+  void Tell(std::uint64_t sequence, std::string_view payload = "x") {
+    const std::string envelope = Envelope(publisher, sequence, payload);
+    std::string framed;
+    wire::FrameRouterEvents(envelope, framed);
+    LiveFrames({"kv-events", Number(publisher), Number(sequence), framed});
+  }
+  void TellRange(std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t i = first; i <= last; ++i)
+      Tell(i);
+  }
+  // A replayed message.
+  void Kept(std::uint64_t sequence, std::string_view payload = "x") {
+    Answer(sequence, Envelope(publisher, sequence, payload));
+  }
+  void KeptRange(std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t i = first; i <= last; ++i)
+      Kept(i);
+  }
+
+  void Part(std::string_view kind, std::uint64_t number, std::string_view body) {
+    AnswerFrames({"", std::string(kind), Number(number), std::string(body)});
+  }
+  std::string Seal(std::uint64_t next) const {
+    wire::SnapshotSeal seal;
+    seal.publisher_id = publisher;
+    seal.next_sequence = next;
+    seal.blocks = blocks;
+    seal.complete = state == RankState::kExact;
+    seal.state = state;
+    seal.reason = reason;
+    std::string bytes;
+    wire::EncodeSnapshotSeal(seal, bytes);
+    return bytes;
+  }
+  void BeginAt(std::uint64_t next) { Part(wire::kSnapshotBegin, 0, Seal(next)); }
+  void EndAt(std::uint64_t next, std::uint64_t number) {
+    Part(wire::kSnapshotEnd, number, Seal(next));
+  }
+  void SnapshotAt(std::uint64_t next) {
+    BeginAt(next);
+    Part(wire::kSnapshotEvents, 1, "a");
+    EndAt(next, 2);
+  }
+  void StateAt(std::uint64_t next) { Part(wire::kStateSeal, 0, Seal(next)); }
+
+  // Messages up to `last` are known from the first on, and nothing is left to do for now.
+  void StartTold(std::uint64_t last) {
+    Connect();
+    KeptRange(0, last);
+    End();
+    Settle(last + 1);
+  }
+  // What is asked once the stream is in order is answered: nothing new.
+  void Settle(std::uint64_t next) {
+    Pass(Millis{0});
+    StateAt(next);
+    Pass(Millis{300});
+    End();
+    EXPECT_EQ(State(), "exact none");
+    Take();
+  }
+  // A late follower, whose snapshot is asked for.
+  void StartLate(std::uint64_t first_kept) {
+    Connect();
+    Kept(first_kept);
+    EXPECT_THAT(Take(), ElementsAre("ask 0", "ask snapshot"));
+  }
+
+  std::uint64_t publisher = 7;
+  std::uint64_t blocks = 3;
+  RankState state = RankState::kExact;
+  StateReason reason = StateReason::kNone;
+};
+
+TEST(RankStreamSnapshot, L3Q2ALateFollowerIsExactWithASnapshotAndWhatCameMeanwhile) {
+  Plane s;
+  s.StartLate(900);
+  EXPECT_EQ(s.State(), "warming replaying");
+  s.TellRange(950, 951);
+  EXPECT_THAT(s.Take(), IsEmpty());
+  s.SnapshotAt(950);
+  EXPECT_THAT(s.Take(),
+              ElementsAre("begin 3", "piece a", "swap", "apply 950 of 7", "apply 951 of 7"));
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_EQ(s.stats().snapshots_taken, 1u);
+  EXPECT_EQ(s.stats().snapshot_bytes, 1u);
+  EXPECT_EQ(s.stats().missed, 0u);
+}
+
+TEST(RankStreamSnapshot, Q3ContiguousStaleAndGap) {
+  Plane s;
+  s.StartTold(10);
+  s.Tell(11);
+  s.Tell(10);
+  s.Tell(15);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 11 of 7", "ask 12"));
+}
+
+// Asked incrementally first; what is known counts until the snapshot is there.
+TEST(RankStreamSnapshot, Q4Q6Report38AGapThatIsNotKeptNeitherClearsNorLosesAnything) {
+  Plane s;
+  s.StartTold(10);
+  s.Tell(15);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 11"));
+  s.Kept(14);
+  EXPECT_THAT(s.Take(), ElementsAre("ask snapshot"));
+  s.TellRange(16, 23);
+  s.SnapshotAt(21);
+  EXPECT_THAT(s.Take(), ElementsAre("begin 3", "piece a", "swap", "apply 21 of 7", "apply 22 of 7",
+                                    "apply 23 of 7"));
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_EQ(s.stats().clears, 0u);
+  EXPECT_EQ(s.stats().missed, 0u);
+}
+
+TEST(RankStreamSnapshot, Report38AGapThatIsKeptNeedsNoSnapshot) {
+  Plane s;
+  s.StartTold(5);
+  s.Tell(8);
+  s.KeptRange(6, 8);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 6", "apply 6 of 7", "apply 7 of 7", "apply 8 of 7"));
+  EXPECT_EQ(s.stats().snapshots_asked, 0u);
+}
+
+TEST(RankStreamSnapshot, Q7WhatIsMissingBehindASnapshotIsAskedForAsMessages) {
+  Plane s;
+  s.StartLate(15);
+  s.Tell(22);
+  s.SnapshotAt(21);
+  EXPECT_THAT(s.Take(), ElementsAre("begin 3", "piece a", "swap", "ask 21"));
+  s.KeptRange(21, 22);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 21 of 7", "apply 22 of 7"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStreamSnapshot, Q9MessagesThatFoundNoRoomMeanwhileAreFetchedBehindTheSnapshot) {
+  RankStream::Options options;
+  options.parked_messages_max = 2;
+  Plane s(options);
+  s.StartLate(15);
+  s.TellRange(20, 29);
+  EXPECT_EQ(s.stats().park_overflow, 8u);
+  s.SnapshotAt(20);
+  EXPECT_THAT(s.Take(), ElementsAre("begin 3", "piece a", "swap", "apply 20 of 7", "apply 21 of 7",
+                                    "ask 22"));
+  s.KeptRange(22, 29);
+  s.End();
+  EXPECT_EQ(s.stream().watermark(), 29u);
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStreamSnapshot, Q10AClearOvertakesTheRecovery) {
+  Plane s;
+  s.StartTold(10);
+  s.Tell(15);
+  s.Kept(14);
+  s.TellRange(16, 29);
+  s.Tell(31);
+  s.BeginAt(28);
+  s.Take();
+  s.Tell(30, "clear");  // late by one
+  EXPECT_THAT(s.Take(), IsEmpty());
+  s.Tell(32, "clear");
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "apply 32 of 7"));
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_EQ(s.stream().parked(), 0u);
+  EXPECT_EQ(s.stats().overtaken, 1u);
+  // Q21: what still comes of the snapshot is of no use.
+  s.Part(wire::kSnapshotEvents, 1, "a");
+  s.EndAt(28, 2);
+  s.Tell(33);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 33 of 7"));
+}
+
+TEST(RankStreamSnapshot, Q10AClearBehindAGapMakesTheGapNeedless) {
+  Plane s;
+  s.StartTold(10);
+  s.Tell(30, "clear");
+  s.Tell(31);
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "apply 30 of 7", "apply 31 of 7"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStreamSnapshot, Q11AnOldClearIsIgnored) {
+  Plane s;
+  s.StartTold(10);
+  s.Tell(11);
+  s.Tell(12);
+  s.Tell(11, "clear");
+  EXPECT_THAT(s.Take(), ElementsAre("apply 11 of 7", "apply 12 of 7", "ask 11"));
+  s.KeptRange(11, 12);
+  s.End();
+  EXPECT_THAT(s.Take(), IsEmpty());
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+struct Fault {
+  const char* name;
+  void (*happens)(Plane& s);
+};
+
+class RankStreamTornSnapshot : public testing::TestWithParam<Fault> {};
+
+// Q13, Q13c, Q14, Q16, Q22: nothing changes, and another one is asked for after a pause.
+TEST_P(RankStreamTornSnapshot, ChangesNothingAndIsAskedForAgain) {
+  Plane s;
+  s.StartTold(10);
+  s.Tell(15);
+  s.Kept(14);
+  s.Take();
+  GetParam().happens(s);
+  const std::vector<std::string> told = s.Take();
+  EXPECT_THAT(told, testing::Not(testing::Contains("swap")));
+  EXPECT_THAT(told, testing::Not(testing::Contains("clear")));
+  EXPECT_EQ(s.stats().snapshots_failed, 1u);
+  s.Pass(Millis{199});
+  EXPECT_THAT(s.Take(), IsEmpty());
+  s.Pass(Millis{1});
+  EXPECT_THAT(s.Take(), ElementsAre("ask snapshot"));
+  s.SnapshotAt(15);
+  EXPECT_THAT(s.Take(), ElementsAre("begin 3", "piece a", "swap", "apply 15 of 7"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, RankStreamTornSnapshot,
+    testing::Values(
+        Fault{"Silent", [](Plane& s) { s.Pass(Millis{5'000}); }},
+        Fault{"SilentAfterAPiece",
+              [](Plane& s) {
+                s.BeginAt(15);
+                s.Part(wire::kSnapshotEvents, 1, "a");
+                s.Pass(Millis{5'000});
+              }},
+        Fault{"PieceMissing",
+              [](Plane& s) {
+                s.BeginAt(15);
+                s.Part(wire::kSnapshotEvents, 2, "b");
+              }},
+        Fault{"PieceTwice",
+              [](Plane& s) {
+                s.BeginAt(15);
+                s.Part(wire::kSnapshotEvents, 1, "a");
+                s.Part(wire::kSnapshotEvents, 1, "a");
+              }},
+        Fault{"NoBegin", [](Plane& s) { s.Part(wire::kSnapshotEvents, 0, "a"); }},
+        Fault{"NothingButAnEnd", [](Plane& s) { s.EndAt(15, 0); }},
+        Fault{"EndOfAnother",
+              [](Plane& s) {
+                s.BeginAt(15);
+                s.EndAt(16, 1);
+              }},
+        Fault{"BeginTwice",
+              [](Plane& s) {
+                s.BeginAt(15);
+                s.Part(wire::kSnapshotBegin, 1, s.Seal(15));
+              }},
+        Fault{"Q13cSealOfAnotherForm",
+              [](Plane& s) { s.Part(wire::kSnapshotBegin, 0, "\x81\xa1x\x01"); }},
+        Fault{"Q22Refused",
+              [](Plane& s) { s.Part(wire::kSnapshotRefused, 0, "3 snapshots are being read"); }},
+        Fault{"AMessageInstead", [](Plane& s) { s.Kept(11); }},
+        Fault{"AReplayEndInstead", [](Plane& s) { s.End(); }},
+        Fault{"TooFewFrames",
+              [](Plane& s) {
+                s.AnswerFrames({"", "x"});
+              }},
+        Fault{"StateInstead", [](Plane& s) { s.Part(wire::kStateSeal, 0, s.Seal(15)); }},
+        Fault{"Undecodable",
+              [](Plane& s) {
+                s.BeginAt(15);
+                s.Part(wire::kSnapshotEvents, 1, "!");
+              }},
+        Fault{"Q16Foreign",
+              [](Plane& s) {
+                s.BeginAt(15);
+                s.Part(wire::kSnapshotEvents, 1, "?");
+              }},
+        Fault{"Report37OlderThanWhatIsKnown", [](Plane& s) { s.BeginAt(0); }},
+        Fault{"Report37FarAhead", [](Plane& s) { s.BeginAt(std::uint64_t{1} << 40); }},
+        Fault{"Q21OfAnotherPublisher",
+              [](Plane& s) {
+                s.publisher = 8;
+                s.BeginAt(15);
+                s.publisher = 7;
+              }}),
+    [](const auto& row) { return std::string(row.param.name); });
+
+TEST(RankStreamSnapshot, Q14AttemptsAreFewWithPausesThatGrow) {
+  Plane s;
+  s.StartTold(10);
+  s.Tell(15);
+  s.Kept(14);
+  s.Take();
+  for (const int pause : {200, 400, 800}) {
+    s.Part(wire::kSnapshotRefused, 0, "busy");
+    s.Pass(Millis{pause - 1});
+    EXPECT_THAT(s.Take(), IsEmpty()) << pause;
+    s.Pass(Millis{1});
+    EXPECT_THAT(s.Take(), ElementsAre("ask snapshot")) << pause;
+  }
+  s.Part(wire::kSnapshotRefused, 0, "busy");
+  EXPECT_THAT(s.Take(), ElementsAre("ask 11"));
+  EXPECT_EQ(s.stats().snapshots_failed, 4u);
+}
+
+TEST(RankStreamSnapshot, WaitingForATurnIsNoSilence) {
+  Plane s;
+  s.StartLate(900);
+  for (int i = 0; i < 10; ++i) {
+    s.Pass(Millis{4'000});
+    s.Part(wire::kSnapshotWait, 0, "");
+  }
+  s.SnapshotAt(950);
+  EXPECT_THAT(s.Take(), ElementsAre("begin 3", "piece a", "swap"));
+}
+
+// Q13b, and an agent that does not know the request: as with an engine whose ring has moved on.
+// Once the publisher answers again the loss is mended.
+TEST(RankStreamSnapshot, Q13bQ22WithoutASnapshotTheRankIsRebuiltFromWhatIsKeptAndHealsLater) {
+  Plane s;
+  s.StartLate(900);
+  s.Pass(Millis{21'400});  // four times silent, three pauses
+  EXPECT_THAT(s.Take(), ElementsAre("ask snapshot", "ask snapshot", "ask snapshot", "ask 0"));
+  s.KeptRange(900, 901);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("apply 900 of 7", "apply 901 of 7"));
+  EXPECT_EQ(s.State(), "degraded history_gone");
+  EXPECT_NE(s.detail().find("no snapshot could be taken: it is silent"), std::string_view::npos)
+      << s.detail();
+  s.Pass(Millis{0});
+  EXPECT_THAT(s.Take(), ElementsAre("ask state"));
+  s.StateAt(902);
+  EXPECT_THAT(s.Take(), ElementsAre("ask snapshot"));
+  s.SnapshotAt(902);
+  EXPECT_THAT(s.Take(), ElementsAre("begin 3", "piece a", "swap"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStreamSnapshot, ASnapshotThatIsTooLargeIsRefusedBeforeItComesAndNotAskedForAgain) {
+  Plane s;
+  s.blocks = s.room() + 1;
+  s.StartLate(900);
+  s.BeginAt(950);
+  EXPECT_THAT(s.Take(), ElementsAre("begin 1001", "ask 0"));
+  s.Kept(900);
+  s.End();
+  EXPECT_EQ(s.State(), "degraded history_gone");
+  EXPECT_NE(s.detail().find("1001 blocks"), std::string_view::npos) << s.detail();
+  EXPECT_EQ(s.stats().snapshots_refused, 1u);
+  s.Take();
+  s.Pass(Millis{0});
+  s.StateAt(901);
+  EXPECT_THAT(s.Take(), ElementsAre("ask state"));
+  s.blocks = 10;  // it has shrunk
+  s.Pass(Millis{60'000});
+  s.Take();
+  s.StateAt(901);
+  EXPECT_THAT(s.Take(), ElementsAre("ask snapshot"));
+}
+
+TEST(RankStreamSnapshot, MoreThanWasSaidIsRefused) {
+  Plane s;
+  s.StartLate(900);
+  s.BeginAt(950);
+  s.Part(wire::kSnapshotEvents, 1, "+");
+  EXPECT_THAT(s.Take(), ElementsAre("begin 3", "piece +", "ask 0"));
+  EXPECT_EQ(s.stats().snapshots_refused, 1u);
+}
+
+TEST(RankStreamSnapshot, Q17Report41AnotherPublisherOnTheSameConnectionIsARestart) {
+  Plane s;
+  s.StartTold(10);
+  s.Tell(11);
+  s.Tell(15);
+  s.Take();
+  s.publisher = 8;
+  s.Tell(16);  // not even a lower number
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0"));
+  s.Kept(14);
+  s.SnapshotAt(16);
+  EXPECT_THAT(s.Take(), ElementsAre("ask snapshot", "begin 3", "piece a", "swap", "apply 16 of 8"));
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_EQ(s.stats().restarts, 1u);
+}
+
+TEST(RankStreamSnapshot, Q17ARestartOvertakesTheRecovery) {
+  Plane s;
+  s.StartLate(900);
+  s.Tell(950);
+  s.BeginAt(950);
+  s.Part(wire::kSnapshotEvents, 1, "a");
+  s.Take();
+  s.publisher = 8;
+  s.Tell(0);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0"));
+  s.Kept(0);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("apply 0 of 8"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStreamSnapshot, Q17ALostLinkOvertakesTheRecovery) {
+  Plane s;
+  s.StartLate(900);
+  s.BeginAt(950);
+  s.Take();
+  s.Disconnect();
+  s.Part(wire::kSnapshotEvents, 1, "a");
+  s.EndAt(950, 2);
+  EXPECT_THAT(s.Take(), IsEmpty());
+  s.Connect();
+  s.Kept(901);
+  s.SnapshotAt(960);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0", "ask snapshot", "begin 3", "piece a", "swap"));
+}
+
+// The messages parked are the old publisher's, whatever their numbers.
+TEST(RankStreamSnapshot, Q21ParkedMessagesOfAnotherPublisherAreNotApplied) {
+  Plane s;
+  s.StartTold(100);
+  s.Disconnect();
+  s.Connect();
+  s.Tell(120);  // left in the transport
+  s.publisher = 8;
+  s.Kept(100);  // other bytes under our number
+  EXPECT_THAT(s.Take(), ElementsAre("ask 100", "clear", "ask 0"));
+  s.Kept(90);
+  s.SnapshotAt(110);
+  EXPECT_THAT(s.Take(), ElementsAre("ask snapshot", "begin 3", "piece a", "swap"));
+  EXPECT_EQ(s.stream().parked(), 0u);
+  s.Tell(110);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 110 of 8"));
+}
+
+TEST(RankStreamSnapshot, Q18TheSamePublisherBehindANewLinkNeedsNoOtherSnapshot) {
+  Plane s;
+  s.StartLate(900);
+  s.SnapshotAt(950);
+  s.Disconnect();
+  s.Connect();
+  EXPECT_EQ(s.Take().back(), "ask 949");
+  s.Kept(949);
+  s.Kept(950);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("apply 950 of 7"));
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_EQ(s.stats().snapshots_asked, 1u);
+}
+
+TEST(RankStreamSnapshot, Q18TheRingMayBeginRightBehindWhatIsKnown) {
+  Plane s;
+  s.StartLate(900);
+  s.SnapshotAt(950);
+  s.Disconnect();
+  s.Connect();
+  s.Take();
+  s.Kept(950);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("apply 950 of 7"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStreamSnapshot, Q17AnotherPublisherBehindANewLinkIsNot) {
+  Plane s;
+  s.StartLate(900);
+  s.SnapshotAt(950);
+  s.Disconnect();
+  s.Connect();
+  s.Take();
+  s.publisher = 8;
+  s.Kept(949);
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0"));
+}
+
+TEST(RankStreamSnapshot, Report37TheCursorIsTheMessagesAndOneRecoveryIsEnough) {
+  Plane s;
+  s.StartTold(5);
+  s.Tell(900);
+  s.Kept(899);
+  s.SnapshotAt(900);  // its events have numbers of their own
+  s.TellRange(901, 903);
+  EXPECT_EQ(s.stream().watermark(), 903u);
+  EXPECT_EQ(s.stats().snapshots_asked, 1u);
+  EXPECT_EQ(s.stats().replays_started, 2u);  // from 0, and for the gap
+}
+
+TEST(RankStreamSnapshot, Report37ASnapshotNewerThanTheLiveMessagesMakesThemStale) {
+  Plane s;
+  s.StartTold(5);
+  s.Tell(900);
+  s.Kept(899);
+  s.SnapshotAt(906);
+  s.Take();
+  s.TellRange(901, 906);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 906 of 7"));
+  EXPECT_EQ(s.stats().snapshots_asked, 1u);
+}
+
+TEST(RankStreamSnapshot, TheStateIsNoBetterThanThePublishers) {
+  Plane s;
+  s.state = RankState::kDegraded;
+  s.reason = StateReason::kHistoryGone;
+  s.StartLate(900);
+  s.SnapshotAt(950);
+  EXPECT_EQ(s.State(), "degraded history_gone");
+  EXPECT_FALSE(s.detail().empty());
+  s.Tell(950);
+  EXPECT_EQ(s.State(), "degraded history_gone");
+  // It is asked now and then, and of its own accord as long as it is no better.
+  s.Pass(Millis{300});
+  s.End();
+  s.Take();
+  s.Pass(Millis{0});
+  EXPECT_THAT(s.Take(), ElementsAre("ask state"));
+  s.StateAt(951);
+  EXPECT_EQ(s.State(), "degraded history_gone");
+  s.state = RankState::kExact;
+  s.reason = StateReason::kNone;
+  s.Pass(Millis{500});
+  EXPECT_THAT(s.Take(), ElementsAre("ask state"));
+  s.StateAt(951);
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_EQ(s.stats().snapshots_asked, 1u);
+}
+
+TEST(RankStreamSnapshot, WhatThePublisherLostLaterShowsToo) {
+  Plane s;
+  s.StartTold(10);
+  s.state = RankState::kWarming;
+  s.reason = StateReason::kDisconnected;
+  s.Pass(Millis{30'000});
+  EXPECT_THAT(s.Take(), testing::Contains("ask state"));
+  s.StateAt(11);
+  EXPECT_EQ(s.State(), "warming disconnected");
+}
+
+TEST(RankStreamSnapshot, ACompletePublisherIsNotOneThatLeavesBlocksOut) {
+  Plane s;
+  s.StartLate(900);
+  s.state = RankState::kExact;
+  wire::SnapshotSeal seal;
+  seal.publisher_id = 7;
+  seal.next_sequence = 950;
+  seal.state = RankState::kExact;
+  std::string bytes;
+  wire::EncodeSnapshotSeal(seal, bytes);
+  s.Part(wire::kSnapshotBegin, 0, bytes);
+  s.Part(wire::kSnapshotEnd, 1, bytes);
+  EXPECT_EQ(s.State(), "degraded index_full");
+}
+
+TEST(RankStreamSnapshot, ALookThatIsNotAnsweredChangesNothing) {
+  Plane s;
+  s.StartTold(10);
+  s.Pass(Millis{30'000});
+  EXPECT_THAT(s.Take(), testing::Contains("ask state"));
+  s.Tell(11);
+  s.Pass(Millis{5'000});
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_THAT(s.Take(), ElementsAre("apply 11 of 7"));
+}
+
+TEST(RankStreamSnapshot, ALookShowsMessagesThatWentNowhere) {
+  Plane s;
+  s.StartTold(10);
+  s.Pass(Millis{30'000});
+  s.Take();
+  s.StateAt(13);
+  s.Pass(Millis{250});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 11"));
+  s.KeptRange(11, 12);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 11 of 7", "apply 12 of 7"));
+}
+
+TEST(RankStreamSnapshot, RecoveredBlocksOfAnUnknownPositionAreReplacedByASnapshot) {
+  Plane s;
+  s.stream().Adopt(std::nullopt, Nanos{Millis{1'000}});
+  s.StartLate(900);
+  s.SnapshotAt(950);
+  EXPECT_THAT(s.Take(), ElementsAre("begin 3", "piece a", "swap"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+// What an engine answers is never taken for a publisher's, nor is it asked for what it does not
+// know.
+TEST(RankStreamSnapshot, AnEngineIsNeverAskedForASnapshot) {
+  Plane s;
+  s.Connect();
+  s.Answer(900);
+  s.End();
+  s.Live(905);
+  s.Answer(904);
+  s.Pass(Millis{120'000});
+  for (const std::string& action : s.Take()) {
+    EXPECT_NE(action, "ask snapshot");
+    EXPECT_NE(action, "ask state");
+  }
+  EXPECT_TRUE(s.State().starts_with("degraded")) << s.State();
+}
+
+}  // namespace
+}  // namespace kvr::ingest
