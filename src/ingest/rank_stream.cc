@@ -7,6 +7,7 @@
 
 #include "ingest/live_frames.h"
 #include "ingest/message.h"
+#include "wire/router_event.h"
 
 namespace kvr::ingest {
 Result<void> RankStream::Options::Validate() const {
@@ -139,6 +140,7 @@ void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> p
       ++stats_.restarts;
       StartOver(false, now);
     }
+    if (!Blocking() && IsOthers(publisher)) ChangePublisher(false, now);
     live_publisher_ = publisher;
   }
   if (newest_ && sequence <= *newest_ && HandleOld(sequence, digest, payload, now)) return;
@@ -252,7 +254,10 @@ void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> pa
     replayed_ |= replayed;
   }
   next_ = sequence + 1;
-  if (!replayed) known_publisher_ = live_publisher_;
+  if (!replayed) {
+    known_publisher_ = live_publisher_;
+    changes_ = 0;
+  }
   last_digest_ = MessageDigest(payload);
   if (replayed) Remember(sequence, *last_digest_);
 }
@@ -277,6 +282,10 @@ void RankStream::ClearParked() {
 void RankStream::DrainParked(Nanos now) {
   while (!Blocking() && !parked_.empty()) {
     const auto first = parked_.begin();
+    if (plane_ && !foreign_) {
+      const auto ids = wire::ReadEnvelopeIds(first->second);
+      if (ids && IsOthers(ids->publisher_id)) return ChangePublisher(true, now);
+    }
     if (!Advance(first->first, first->second, now)) return;
     parked_bytes_ -= first->second.size();
     parked_.erase(first);

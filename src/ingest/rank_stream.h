@@ -142,8 +142,10 @@ struct StreamStats {
 //   treated like an engine's, and a look now and then whether the publisher answers leads to
 //   another attempt.
 // * A message that empties the rank makes everything before it needless, a recovery under way, too.
-// * Another publisher on one connection is a restart. A snapshot of another publisher than that of
-//   the live messages, or from before what was applied, is not taken.
+// * Another publisher on one connection is a restart. That of the live messages has to be that of
+//   the endpoint: if it is not again and again, the endpoint is another's, as above. A snapshot of
+//   another publisher than that of the live messages, or from before what was applied, is not
+//   taken.
 // * What the publisher tells is known no better than it says of itself: it is asked when the stream
 //   is in order, and now and then.
 //
@@ -301,6 +303,12 @@ class RankStream {
   void NoteUpstream(const wire::SnapshotSeal& seal, Nanos now);
   void SnapshotFailed(std::string_view why, Nanos now);
   void GiveUpSnapshot(std::string_view why, Nanos now);
+  // Whether the message is of another publisher than what was applied: a restart that nothing else
+  // showed, or an endpoint of another publisher.
+  [[nodiscard]] bool IsOthers(std::optional<std::uint64_t> publisher) const {
+    return publisher && known_publisher_ && *publisher != *known_publisher_;
+  }
+  void ChangePublisher(bool keep_parked, Nanos now);
   // The message, which empties the rank, is newer than all that was applied.
   void Overtake(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
 
@@ -386,11 +394,12 @@ class RankStream {
   bool plane_ = false;                            // there is one
   std::optional<std::uint64_t> live_publisher_;   // of the live messages of this connection
   std::optional<std::uint64_t> known_publisher_;  // of what was applied, as far as known
-  std::optional<wire::SnapshotSeal> begun_;       // the snapshot under way, once something came
-  Purpose instead_of_ = Purpose::kNone;           // what goes on when there is none
-  bool snapshot_failed_ = false;           // not asked for again before the publisher answers
-  std::string snapshot_fault_;             // ... why
-  std::optional<std::uint64_t> too_many_;  // so many blocks were refused
+  std::uint32_t changes_ = 0;                // of the publisher, since a live message was applied
+  std::optional<wire::SnapshotSeal> begun_;  // the snapshot under way, once something came
+  Purpose instead_of_ = Purpose::kNone;      // what goes on when there is none
+  bool snapshot_failed_ = false;             // not asked for again before the publisher answers
+  std::string snapshot_fault_;               // ... why
+  std::optional<std::uint64_t> too_many_;    // so many blocks were refused
   RankState upstream_state_ = RankState::kExact;  // the publisher's
   StateReason upstream_reason_ = StateReason::kNone;
   std::optional<Nanos> state_at_;  // the publisher is asked again

@@ -108,6 +108,7 @@ void RankStream::HandleEnd(const wire::SnapshotSeal& seal, Nanos now) {
   dirty_ = true;
   replayed_ = true;
   adopted_ = false;
+  adopted_whole_ = false;
   history_from_start_ = true;
   next_ = seal.next_sequence;
   known_publisher_ = seal.publisher_id;
@@ -137,6 +138,7 @@ void RankStream::HandleEnd(const wire::SnapshotSeal& seal, Nanos now) {
 
 void RankStream::HandleState(const wire::SnapshotSeal& seal, Nanos now) {
   StopReplay();
+  if (IsOthers(seal.publisher_id)) return ChangePublisher(true, now);
   NoteUpstream(seal, now);
   snapshot_failed_ = false;
   if (next_ && seal.next_sequence > *next_ && !confirm_at_) {
@@ -173,6 +175,14 @@ void RankStream::GiveUpSnapshot(std::string_view why, Nanos now) {
   state_at_ = now + options_.heal_interval;
   if (instead_of_ == Purpose::kNone) return DrainParked(now);
   Begin(instead_of_, now);
+}
+
+void RankStream::ChangePublisher(bool keep_parked, Nanos now) {
+  if (++changes_ >= options_.replay_attempts && HasReplay()) {
+    return Disown("it is of another publisher than the live messages", now);
+  }
+  ++stats_.restarts;
+  StartOver(keep_parked, now);
 }
 
 void RankStream::Overtake(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now) {

@@ -449,6 +449,53 @@ TEST(RankStreamSnapshot, Q17ALostLinkOvertakesTheRecovery) {
   EXPECT_THAT(s.Take(), ElementsAre("ask 0", "ask snapshot", "begin 3", "piece a", "swap"));
 }
 
+// A restart that neither the link nor a number showed: the first live message comes when the
+// snapshot of the former publisher is in place.
+TEST(RankStreamSnapshot, Q21TheFirstLiveMessageOfAnotherPublisherIsNotApplied) {
+  Plane s;
+  s.StartLate(900);
+  s.SnapshotAt(950);
+  s.Take();
+  s.publisher = 8;
+  s.Tell(950);
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0"));
+  s.Kept(950);
+  s.SnapshotAt(950);
+  EXPECT_THAT(s.Take(),
+              ElementsAre("ask snapshot", "begin 3", "piece a", "swap", "apply 950 of 8"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStreamSnapshot, Q21ALookShowsAnotherPublisherBeforeAMessageDoes) {
+  Plane s;
+  s.StartTold(10);
+  s.Pass(Millis{30'000});
+  s.Take();
+  s.publisher = 8;
+  s.StateAt(11);
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0"));
+}
+
+TEST(RankStreamSnapshot, AnEndpointOfAnotherPublisherIsDisownedWhateverItTells) {
+  Plane s;
+  s.Connect();
+  for (std::uint64_t i = 1; i < 40 && s.stats().replays_foreign == 0; ++i) {
+    s.publisher = 7;
+    s.Kept(0);
+    s.End();
+    s.publisher = 8;
+    s.Tell(i);
+    s.Pass(Millis{1'000});
+  }
+  EXPECT_EQ(s.State(), "degraded replay_mismatch");
+  EXPECT_EQ(s.stats().replays_foreign, 1u);
+  s.Take();
+  s.Tell(100);
+  s.Tell(101);
+  s.Pass(Millis{60'000});
+  EXPECT_THAT(s.Take(), ElementsAre("apply 100 of 8", "apply 101 of 8"));
+}
+
 // The messages parked are the old publisher's, whatever their numbers.
 TEST(RankStreamSnapshot, Q21ParkedMessagesOfAnotherPublisherAreNotApplied) {
   Plane s;

@@ -19,6 +19,8 @@ std::optional<StreamPosition> RankStream::position() const {
                          ? history_from_start_
                          : loss_ == StateReason::kRecovered && adopted_whole_;
   if (!applied || !whole || DoubtsEndpoint()) return std::nullopt;
+  // Publishers that follow each other may come as far, and the digest alone tells them apart.
+  if (plane_ && !last_digest_) return std::nullopt;
   return StreamPosition{*applied, last_digest_};
 }
 

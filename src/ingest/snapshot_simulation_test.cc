@@ -430,6 +430,10 @@ TEST(SnapshotSimulation, WithALongRingSnapshotsAreSeldom) {
   RunSeeds({.ring_max = 100'000}, 500);
 }
 
+TEST(SnapshotSimulation, WithARingOfOneToo) {
+  RunSeeds({.ring_max = 1}, 1'000);
+}
+
 TEST(SnapshotSimulation, TheStateFollowsTheAgents) {
   const Totals totals = RunSeeds({.ring_max = 3, .degrades = true}, 500);
   EXPECT_GT(totals.degraded, 50u);
