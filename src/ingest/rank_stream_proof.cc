@@ -93,6 +93,7 @@ void RankStream::Disown(std::string why, Nanos now) {
   unfilled_from_.reset();
   confirm_at_.reset();
   heal_at_.reset();
+  state_at_.reset();
   next_.reset();
   known_publisher_.reset();
   SetLoss(StateReason::kReplayMismatch,

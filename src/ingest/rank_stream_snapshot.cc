@@ -196,7 +196,7 @@ void RankStream::Overtake(std::uint64_t sequence, std::span<const std::byte> pay
   ApplyNext(sequence, payload, false);
   history_from_start_ = true;
   known_publisher_ = live_publisher_;
-  if (plane_ && !state_at_) state_at_ = now + options_.confirm_after;
+  if (HasReplay() && !state_at_) state_at_ = now + options_.confirm_after;
   Resume(now);
 }
 
