@@ -169,7 +169,7 @@ struct AgentService::Impl {
 
   // Shared by the handler and the work it leaves to the thread aside.
   struct SnapshotJob {
-    std::unique_ptr<SnapshotWriter> writer;
+    std::unique_ptr<SnapshotJsonWriter> writer;
     std::optional<Error> refusal;
     std::string piece;
     bool more = true;
@@ -190,7 +190,7 @@ struct AgentService::Impl {
         job->refusal = taken.error();
         return;
       }
-      job->writer = std::make_unique<SnapshotWriter>(std::move(taken->answer), taken->head);
+      job->writer = std::make_unique<SnapshotJsonWriter>(std::move(taken->answer), taken->head);
     };
     co_await server.Aside(std::move(take));
     if (job->refusal) {

@@ -14,7 +14,7 @@
 namespace kvr::service {
 
 //   GET /events?from=&to=&worker_id=&dp_rank=   EventsBody; without `from` as if all were gone
-//   GET /snapshot?worker_id=&dp_rank=           SnapshotWriter, in pieces
+//   GET /snapshot?worker_id=&dp_rank=           SnapshotJsonWriter, in pieces
 //   GET /ranks                                  what is published where, and how it is known
 //   GET /workers/{id}/rejected                  RejectedPage, of a source
 //   GET /health, /ready, /metrics

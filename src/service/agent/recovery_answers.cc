@@ -102,11 +102,11 @@ std::string EventsBody(const publish::RankPublisher::EventsAnswer& answer,
   return body;
 }
 
-SnapshotWriter::SnapshotWriter(publish::RankPublisher::SnapshotAnswer answer,
-                               const SnapshotHead& head)
+SnapshotJsonWriter::SnapshotJsonWriter(publish::RankPublisher::SnapshotAnswer answer,
+                                       const SnapshotHead& head)
     : answer_(std::move(answer)), head_(head) {}
 
-bool SnapshotWriter::Next(std::size_t bytes, std::string& piece) {
+bool SnapshotJsonWriter::Next(std::size_t bytes, std::string& piece) {
   piece.clear();
   if (ended_) return false;
   if (!std::exchange(begun_, true)) WriteHead(piece);
@@ -123,7 +123,7 @@ bool SnapshotWriter::Next(std::size_t bytes, std::string& piece) {
   return true;
 }
 
-void SnapshotWriter::WriteHead(std::string& out) const {
+void SnapshotJsonWriter::WriteHead(std::string& out) const {
   JsonWriter json(out);
   json.BeginObject();
   json.Key("TreeDump");
@@ -139,14 +139,14 @@ void SnapshotWriter::WriteHead(std::string& out) const {
   json.BeginArray();  // the rest is closed by hand
 }
 
-void SnapshotWriter::WriteRun(std::string& out) {
+void SnapshotJsonWriter::WriteRun(std::string& out) {
   publish::FillRun(*answer_.base, next_run_, batch_);
   if (next_run_++ > 0) out += ',';
   JsonWriter json(out);
   wire::WriteRouterEvent(batch_, batch_.events.front(), json);
 }
 
-void SnapshotWriter::WriteTail(std::string& out) {
+void SnapshotJsonWriter::WriteTail(std::string& out) {
   if (next_run_ + tail_at_ > 0) out += ',';
   JsonWriter json(out);
   tail_at_ += WriteEncoded(std::string_view(answer_.tail).substr(tail_at_), batch_, json);

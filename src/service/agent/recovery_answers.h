@@ -41,9 +41,9 @@ struct SnapshotHead {
 // It is complete when its state is exact and nothing was left out of the snapshot.
 // Events of the snapshot have the numbers 0, 1, 2, ..., those of the tail their own; all of them
 // replace what was known, and the stream goes on behind last_event_id. Not thread-safe.
-class SnapshotWriter {
+class SnapshotJsonWriter {
  public:
-  SnapshotWriter(publish::RankPublisher::SnapshotAnswer answer, const SnapshotHead& head);
+  SnapshotJsonWriter(publish::RankPublisher::SnapshotAnswer answer, const SnapshotHead& head);
 
   // Replaces `piece` by the next part of the text, of at least `bytes` unless the text ends before,
   // and at most an event more. False when there was nothing left.

@@ -41,7 +41,7 @@ struct Bench {
     return EventsBody(publisher.Query(from, to), 5, from, to);
   }
   std::string Snapshot(std::size_t bytes) {
-    SnapshotWriter writer(*publisher.TakeSnapshot(), head);
+    SnapshotJsonWriter writer(*publisher.TakeSnapshot(), head);
     std::string all;
     std::string piece;
     while (writer.Next(bytes, piece)) {
