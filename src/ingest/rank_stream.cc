@@ -142,6 +142,8 @@ void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> p
     }
     if (!Blocking() && IsOthers(publisher)) ChangePublisher(false, now);
     live_publisher_ = publisher;
+    // It had nothing to tell when it was asked for its messages.
+    if (HasReplay() && !state_at_) state_at_ = now + options_.confirm_after;
   }
   if (newest_ && sequence <= *newest_ && HandleOld(sequence, digest, payload, now)) return;
   if (DoubtsReplay(sequence, digest, now)) Begin(Purpose::kVerify, now);
@@ -313,7 +315,7 @@ void RankStream::StartOver(bool keep_parked, Nanos now) {
   } else if (!parked_.empty()) {
     newest_ = parked_.rbegin()->first;
   }
-  join_at_end_ = keep_parked;
+  join_at_end_ = keep_parked || (linked_before_ && !plane_);
   if (HasReplay() && link_ == Link::kUp) Begin(Purpose::kRebuild, now);
 }
 

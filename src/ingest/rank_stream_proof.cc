@@ -55,7 +55,13 @@ bool RankStream::Testify(std::uint64_t sequence, std::span<const std::byte> payl
   }
   PassWitnesses();
   witness_from_ = now + options_.confirm_after;
-  if (++contradictions_ == 1 && linked_before_) return true;
+  if (++contradictions_ == 1 && linked_before_) {
+    // The live one may be a leftover of the connection before, and with it others that were applied
+    // behind the history of this one. Whatever they did is taken back.
+    join_at_end_ = true;
+    Begin(Purpose::kRebuild, now);
+    return false;
+  }
   Disown(fmt::format("its message {} has other bytes than the engine's", sequence), now);
   return false;
 }

@@ -106,10 +106,21 @@ void RankStream::HandleReplayed(std::uint64_t sequence, std::span<const std::byt
       Begin(Purpose::kFill, now);
       return;
     }
+    const bool asked_again = hole_ && asked_ + 1 == *next_;
+    if (last_digest_ && !asked_again) {
+      // The endpoint's queue was full, or its ring moved on meanwhile: what is missing is asked for
+      // once more, together with the message before it.
+      if (!witnesses_.empty() && witnesses_.begin()->first + 1 < *next_) PassWitnesses();
+      purpose_ = Purpose::kVerify;
+      attempt_ = 0;
+      hole_ = true;
+      return Ask(now);
+    }
     if (Recover(now)) return;
     GiveUp(StateReason::kGapUnrepaired, *next_, sequence - 1);
   }
   if (ids) known_publisher_ = ids->publisher_id;
+  if (asked_ + 1 == sequence) hole_ = false;  // it was asked for again, and is there
   ApplyNext(sequence, payload, true);
   FinishWhenJoined(now);
 }
@@ -168,6 +179,7 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
       // The ring has moved on, or the engine used up a number without sending anything: then the
       // ring still has the message before it.
       Begin(last_digest_ ? Purpose::kVerify : Purpose::kRebuild, now);
+      hole_ = true;
       return false;
     case Purpose::kRefill:
       if (sequence == *unfilled_from_) {
@@ -204,6 +216,16 @@ void RankStream::HandleReplayEnd(Nanos now) {
   }
   if (!next_) next_ = 0;  // nothing was published so far
   replay_broken_ = false;
+  if (join_at_end_) {
+    // What is parked may be the old engine's. If it is not, the ring has it, and is asked soon.
+    ClearParked();
+    recent_.erase(recent_.lower_bound(*next_), recent_.end());
+    first_live_.reset();
+    newest_.reset();
+    stray_.reset();
+    confirm_wanted_ = true;
+    return FinishReplay(now);
+  }
   if (rewound_from_ && *rewound_from_ > *next_) return HandleUnfilled(*rewound_from_, now);
   if (!parked_.empty() && parked_.begin()->first > *next_) {
     return HandleUnfilled(parked_.begin()->first, now);

@@ -605,6 +605,23 @@ TEST(RankStreamSnapshot, TheStateIsNoBetterThanThePublishers) {
   EXPECT_EQ(s.stats().snapshots_asked, 1u);
 }
 
+// It is known to be a publisher of RouterEvents by its first live message only.
+TEST(RankStreamSnapshot, APublisherThatHadNothingToTellYetIsAskedForItsStateLater) {
+  Plane s;
+  s.Connect();
+  s.End();
+  s.state = RankState::kDegraded;
+  s.reason = StateReason::kGapUnrepaired;
+  s.Tell(0);
+  s.Pass(Millis{250});
+  s.Kept(0);
+  s.End();
+  s.Pass(Millis{0});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0", "apply 0 of 7", "ask 0", "ask state"));
+  s.StateAt(1);
+  EXPECT_EQ(s.State(), "degraded gap_unrepaired");
+}
+
 TEST(RankStreamSnapshot, WhatThePublisherLostLaterShowsToo) {
   Plane s;
   s.StartTold(10);

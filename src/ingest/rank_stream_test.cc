@@ -394,16 +394,43 @@ TEST(RankStream, V11ANumberTheEngineBurnedIsAHoleNotTheEndOfHistory) {
   EXPECT_EQ(s.stats().missed, 1u);
 }
 
-TEST(RankStream, T22AHoleInsideTheReplayIsGivenUp) {
+TEST(RankStream, T22AHoleInsideTheReplayIsAskedForOnceMoreThenGivenUp) {
   Stream s(true);
   s.Start(2);
   s.Live(7);
   s.Answer(3);
   s.Answer(4);
   s.Answer(6);
-  EXPECT_THAT(s.Take(), ElementsAre("ask 3", "apply 3", "apply 4", "apply 6", "apply 7"));
+  EXPECT_THAT(s.Take(), ElementsAre("ask 3", "apply 3", "apply 4", "ask 4"));
+  s.Answer(4);
+  s.Answer(6);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 6", "apply 7"));
   EXPECT_EQ(s.State(), "degraded gap_unrepaired");
   EXPECT_EQ(s.detail(), "1 messages from 5 on are lost");
+}
+
+TEST(RankStream, AHoleThatASecondAnswerFillsIsNoLoss) {
+  Stream s(true);
+  s.Start(2);
+  s.Live(7);
+  s.Answer(3);
+  s.Answer(5);  // 4 found the endpoint's queue full
+  s.AnswerRange(3, 6);
+  EXPECT_THAT(s.Take(),
+              ElementsAre("ask 3", "apply 3", "ask 3", "apply 4", "apply 5", "apply 6", "apply 7"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, AHoleThatTheRingHasLeftMeanwhileIsHistoryGone) {
+  Stream s(true);
+  s.Start(2);
+  s.Live(9);
+  s.Answer(3);
+  s.Answer(7);  // the ring went on while it was read
+  s.AnswerRange(7, 8);
+  EXPECT_THAT(s.Take(),
+              ElementsAre("ask 3", "apply 3", "ask 3", "clear", "apply 7", "apply 8", "apply 9"));
+  EXPECT_EQ(s.State(), "degraded history_gone");
 }
 
 TEST(RankStream, T23AReplayThatEndsBeforeTheTargetIsAskedToGoOnAndNothingIsCleared) {
@@ -738,8 +765,11 @@ TEST(RankStream, AFirstLiveMessageFarBelowTheReplayedOnesIsVerified) {
       s.End();
       s.AnswerRange(0, 2);
       s.End();
-      EXPECT_THAT(s.Take(),
-                  ElementsAre("clear", "ask 0", "apply 0", "apply 1", "apply 2", "apply 3"));
+      EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0", "apply 0", "apply 1", "apply 2"));
+      s.Pass(Millis{250});
+      s.Answer(3);
+      s.End();
+      EXPECT_THAT(s.Take(), ElementsAre("ask 3", "apply 3")) << "whose it was shows the ring";
     }
     EXPECT_EQ(s.State(), "exact none");
   }
@@ -880,7 +910,11 @@ TEST(RankStream, ARestartThatPassedTheOldMarkIsSeenByTheBytes) {
   for (std::uint64_t i = 0; i < 9; ++i)
     s.Answer(i, "new");
   s.End();
-  EXPECT_EQ(s.Take().back(), "apply 9:new9") << "what was parked is the new engine's";
+  EXPECT_EQ(s.Take().back(), "apply 8:new") << "what was parked may be the old engine's";
+  s.Pass(Millis{250});
+  s.Answer(9, "new9");
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 9", "apply 9:new9"));
   EXPECT_EQ(s.State(), "exact none");
 }
 
@@ -900,7 +934,45 @@ TEST(RankStream, LeftoversOfTheOldEngineAreNotTakenForTheNewOnes) {
   s.End();
   const auto actions = s.Take();
   EXPECT_THAT(actions, testing::Not(testing::Contains("apply 8:old8")));
-  EXPECT_EQ(actions.back(), "apply 10:new10");
+  EXPECT_EQ(actions.back(), "apply 9:new");
+  s.Live(11, "new11");
+  s.Answer(10, "new10");
+  EXPECT_THAT(s.Take(), ElementsAre("ask 10", "apply 10:new10", "apply 11:new11"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+// The new engine has nothing more to say, so that no message of it shows whose the others were.
+TEST(RankStream, LeftoversBehindTheEndOfANewEnginesHistoryAreNotApplied) {
+  Stream s(true);
+  s.Start(5);
+  s.Disconnect();
+  s.Connect();
+  s.LiveRange(24, 26);
+  s.Answer(5, "new5");
+  s.Take();
+  for (std::uint64_t i = 0; i < 16; ++i)
+    s.Answer(i, "new");
+  s.End();
+  EXPECT_EQ(s.Take().back(), "apply 15:new");
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+// Two restarts while nobody read: the first message below the old mark is of the engine between.
+TEST(RankStream, LeftoversOfAnEngineBetweenAreNotTakenForTheNewOnes) {
+  Stream s(true);
+  s.Start(5);
+  for (int i = 0; i < 2; ++i) {
+    s.Disconnect();
+    s.Connect();
+  }
+  s.Live(6, "old");
+  s.Live(3, "between");
+  s.Live(4, "between");
+  EXPECT_EQ(s.Take().back(), "ask 0");
+  for (std::uint64_t i = 0; i < 4; ++i)
+    s.Answer(i, "new");
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("apply 0:new", "apply 1:new", "apply 2:new", "apply 3:new"));
   EXPECT_EQ(s.State(), "exact none");
 }
 
@@ -1099,12 +1171,16 @@ TEST(RankStreamForeignReplay, AfterAReconnectASecondWitnessDecides) {
     s.Live(6, "old");  // the leftover of a connection that broke, or the engine's
     s.Pass(Millis{250});
     s.Answer(6, "b6");
+    EXPECT_EQ(s.Take().back(), "ask 0") << "what was applied with it is fetched anew";
+    s.AnswerRange(0, 5);
+    s.Answer(6, "b6");
     s.End();
     EXPECT_EQ(s.State(), "degraded replay_mismatch");
     EXPECT_EQ(s.stats().replays_foreign, 0u);
-    s.Pass(Millis{250});
-    s.Live(7);
     s.Pass(Millis{500});
+    s.End();
+    s.Live(7);
+    s.Pass(Millis{1'000});
     s.Answer(7, foreign ? "b7" : "p7");
     s.End();
     EXPECT_EQ(s.stats().replays_foreign, foreign ? 1u : 0u);
