@@ -31,13 +31,21 @@ constexpr std::string_view kFaultsHelp =
     "  rank              event faults concern this rank only; else all\n"
     "  drop_messages     the next so many event messages never reach subscribers\n"
     "  keep_for_replay   ... but the replay socket has them (default true)\n"
+    "  repeat_messages   the next so many event messages go out twice\n"
+    "  swap_messages     the next so many go out behind the one after them\n"
+    "  foreign_messages  at once, so many event messages of a rank that there is not\n"
+    "  garbage_messages  at once, so many things on the event socket that are no messages\n"
     "  event_delay_ms    event messages from now on go out so much later\n"
+    "  hold_events       true or false: event messages wait in their queue, or go out again\n"
     "  replay_silent     true or false: the replay socket stops, or resumes, answering\n"
+    "  cut_replays       the next so many answers of the replay socket break off\n"
+    "  cut_after         ... after so many messages (default 1)\n"
     "  error_requests    the next so many completion requests are answered\n"
     "  error_status      ... with this status (default 503)\n"
     "  die_requests      the next so many completion requests break off\n"
     "  die_after_tokens  ... once they have sent so many tokens (default 1)\n"
-    "  restart           true: as a new process, with an empty cache and messages from 0\n";
+    "  restart           true: as a new process, with an empty cache and messages from 0\n"
+    "  keep_numbers      ... but for the numbers of its messages (default false)\n";
 
 struct MockArgs {
   sim::MockServer::Options server;  // of the first engine

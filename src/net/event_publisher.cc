@@ -109,6 +109,10 @@ class ZmqEventPublisher final : public EventPublisher {
     const Lock lock(mutex_);
     silent_ = silent;
   }
+  void CutReplays(std::uint64_t answers, std::uint64_t after) override {
+    const Lock lock(mutex_);
+    cut_ = {answers, after};
+  }
   void SetHeld(bool held) override {
     const Lock lock(mutex_);
     held_ = held;
@@ -197,6 +201,7 @@ class ZmqEventPublisher final : public EventPublisher {
       more = SendQueued();
       RepeatNewest();
       if (!replay_) continue;
+      if (const auto cut = TakeCut()) replay_->CutNext(cut->first, cut->second);
       // Not with the lock held: the source may wait for somebody who publishes.
       more = replay_->Turn(clock_.Now(), Silent(), Answers()) || more;
       const Lock lock(mutex_);
@@ -221,6 +226,10 @@ class ZmqEventPublisher final : public EventPublisher {
   bool Stopping() const KVR_EXCLUDES(mutex_) {
     const Lock lock(mutex_);
     return stopping_;
+  }
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> TakeCut() KVR_EXCLUDES(mutex_) {
+    const Lock lock(mutex_);
+    return std::exchange(cut_, std::nullopt);
   }
   bool Silent() const KVR_EXCLUDES(mutex_) {
     const Lock lock(mutex_);
@@ -384,6 +393,8 @@ class ZmqEventPublisher final : public EventPublisher {
   Stats stats_ KVR_GUARDED_BY(mutex_);
   AnswerSource* answers_ KVR_GUARDED_BY(mutex_) = nullptr;
   bool silent_ KVR_GUARDED_BY(mutex_) = false;
+  // Answers to be cut, after how many messages; not yet the replay socket's.
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> cut_ KVR_GUARDED_BY(mutex_);
   bool held_ KVR_GUARDED_BY(mutex_) = false;
   bool stopping_ KVR_GUARDED_BY(mutex_) = false;
   std::thread thread_;

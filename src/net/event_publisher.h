@@ -114,6 +114,8 @@ class EventPublisher {
   virtual void SendRaw(std::span<const std::span<const std::byte>> frames) = 0;
   // Stops or resumes answering replay requests. Answers under way have no end.
   virtual void SetReplaySilent(bool silent) = 0;
+  // The next so many answers of messages break off after so many of them.
+  virtual void CutReplays(std::uint64_t answers, std::uint64_t after) = 0;
   // Leaves everything in the queue, or lets it go.
   virtual void SetHeld(bool held) = 0;
   // Waits until everything published so far was handed to the transport.

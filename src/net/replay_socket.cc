@@ -109,7 +109,12 @@ void ReplaySocket::Accept(std::string peer, Request request, Nanos now) {
   Begin(answer, std::move(request));
 }
 
-void ReplaySocket::Begin(Answer& answer, Request request) const {
+void ReplaySocket::Begin(Answer& answer, Request request) {
+  answer.left.reset();
+  if (cuts_ > 0 && request.wanted.empty()) {
+    --cuts_;
+    answer.left = cut_after_;
+  }
   answer.wanted = std::move(request.wanted);
   answer.next = answer.wanted.empty() ? request.start : 0;
   answer.complete = ring_.empty() || ring_.back().sequence < request.start;
@@ -123,6 +128,7 @@ ReplaySocket::Step ReplaySocket::Advance(Answer& answer, Nanos now, AnswerSource
 
 ReplaySocket::Step ReplaySocket::AdvanceMessages(Answer& answer, Nanos now) {
   for (int i = 0; i < kPartMessages; ++i) {
+    if (answer.left == 0) return Step::kOver;
     // What has left the ring meanwhile is left out.
     const auto kept = std::ranges::lower_bound(ring_, answer.next, {}, &Kept::sequence);
     const bool end = answer.complete || kept == ring_.end() || kept->sequence > answer.last;
@@ -131,6 +137,7 @@ ReplaySocket::Step ReplaySocket::AdvanceMessages(Answer& answer, Nanos now) {
     if (sent == Sent::kFull) return Stuck(answer, now);
     if (sent == Sent::kGone) return Step::kOver;
     answer.moved = now;
+    if (answer.left) --*answer.left;
     if (end) return End(answer);
     answer.complete = kept->sequence >= answer.last;
     answer.next = kept->sequence + 1;

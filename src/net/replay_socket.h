@@ -43,6 +43,12 @@ class ReplaySocket {
   // Another engine's stream begins. Answers under way end here.
   void Forget();
 
+  // The next so many answers of messages break off after so many of them.
+  void CutNext(std::uint64_t answers, std::uint64_t after) {
+    cuts_ = answers;
+    cut_after_ = after;
+  }
+
   // Reads requests and sends the next part of every answer; `silent` drops both. What is wanted
   // beside messages is had from `source`, which may be null. True when there is more to do at once.
   bool Turn(Nanos now, bool silent, AnswerSource* source);
@@ -66,7 +72,8 @@ class ReplaySocket {
         0;                  // the newest when it was asked for: an answer ends though others follow
     bool complete = false;  // but for the end marker
     Nanos moved{};          // when the peer last took something
-    std::optional<Request> again;  // what it asked for meanwhile
+    std::optional<std::uint64_t> left;  // messages before it breaks off
+    std::optional<Request> again;       // what it asked for meanwhile
     // Of a source's answer.
     std::string wanted;                  // not begun yet
     std::unique_ptr<AnswerParts> parts;  // begun
@@ -79,7 +86,7 @@ class ReplaySocket {
   // What a peer asks for; none when it is no request. False when nothing is there.
   bool TakeRequest(std::string& peer, std::optional<Request>& request);
   void Accept(std::string peer, Request request, Nanos now);
-  void Begin(Answer& answer, Request request) const;
+  void Begin(Answer& answer, Request request);
   Step Advance(Answer& answer, Nanos now, AnswerSource* source);
   Step AdvanceMessages(Answer& answer, Nanos now);
   Step AdvanceParts(Answer& answer, Nanos now, AnswerSource* source);
@@ -100,6 +107,8 @@ class ReplaySocket {
   std::deque<Kept> ring_;
   std::size_t ring_bytes_ = 0;
   std::vector<Answer> answers_;
+  std::uint64_t cuts_ = 0;
+  std::uint64_t cut_after_ = 0;
   Stats stats_;
 };
 

@@ -2,82 +2,21 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <utility>
-#include <vector>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "wire/event_encoder.h"
 
 namespace kvr::sim {
 namespace {
 
-using wire::EventField;
-
-bool Says(const wire::Dialect& dialect, EventField field) {
-  return std::ranges::find(dialect.stored.fields, field) != dialect.stored.fields.end();
-}
-
-// The connectors that keep copies beside an engine's own.
-struct Connector {
-  std::string_view dialect;
-  std::string_view medium;
-  bool placeholders;
-};
-constexpr std::array<Connector, 4> kConnectors = {{{"vllm-offload", "CPU", true},
-                                                   {"vllm-lmcache", "cpu", false},
-                                                   {"vllm-mooncake-store", "cpu", false},
-                                                   {"vllm-llm-d-fs", "SHARED_STORAGE", true}}};
-
-// What a release does beside its encoding.
-FeedDialect DialectOf(const wire::Dialect& encoding) {
-  using Form = wire::Dialect::Form;
-  const std::string_view name = encoding.name;
-  const bool vllm = name.starts_with("vllm-");
-  const bool sglang = name.starts_with("sglang-");
-  FeedDialect dialect;
-  dialect.encoding = &encoding;
-  if (Says(encoding, EventField::kMedium) || encoding.form == Form::kPool) {
-    dialect.device_medium = "GPU";
-    // TensorRT-LLM's own publisher speaks of the device only.
-    if (name != "trtllm-zmq") dialect.host_medium = sglang ? "CPU_PINNED" : "CPU";
-  }
-  dialect.one_block_events = sglang && encoding.form == Form::kArrays;
-  dialect.host_placeholders = vllm;
-  for (const Connector& connector : kConnectors) {
-    if (connector.dialect != name) continue;
-    dialect.host_medium = connector.medium;
-    dialect.host_placeholders = connector.placeholders;
-  }
-  dialect.group = Says(encoding, EventField::kGroup);
-  static constexpr std::array<std::string_view, 4> kWithTopic = {"vllm-0.26", "vllm-0.29",
-                                                                 "vllm-main", "vllm-map-batch"};
-  if (std::ranges::find(kWithTopic, name) != kWithTopic.end()) {
-    dialect.layout = net::ReplayLayout::kTopicSeqPayload;
-  }
-  return dialect;
-}
+// No engine has so many ranks.
+constexpr std::uint32_t kForeignRank = 1'000'000;
 
 std::span<const std::byte> Bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
 }  // namespace
-
-Result<FeedDialect> FeedDialectByName(std::string_view name) {
-  if (const wire::Dialect* encoding = wire::DialectByName(name)) return DialectOf(*encoding);
-  return Fail(ErrorCode::kInvalidArgument,
-              fmt::format("no event dialect `{}`; there are {}", name, FeedDialectNames()));
-}
-
-std::string FeedDialectNames() {
-  std::vector<std::string_view> names;
-  for (const wire::Dialect& dialect : wire::Dialects())
-    names.push_back(dialect.name);
-  return fmt::format("{}", fmt::join(names, ", "));
-}
 
 Result<EventFeed> EventFeed::Create(const Options& options) {
   EventFeed feed(options);
@@ -89,12 +28,7 @@ Result<void> EventFeed::Bind() {
   if (options_.dialect.pulled()) {
     options_.publisher.endpoint.clear();
     options_.publisher.replay_endpoint.reset();
-    lists_.clear();
-    event_id_ = 0;
-    const std::array<std::uint64_t, 2> blocks = {options_.blocks, 0};
-    wire::EncodeTrtllmCreated(blocks, options_.dp_rank, *options_.dialect.encoding, event_id_,
-                              lists_.emplace_back());
-    held_names_.clear();
+    lists_ = {std::string(encoder_.Begin(options_.blocks))};
     return {};
   }
   KVR_TRY(publisher_, net::EventPublisher::Create(options_.publisher));
@@ -108,13 +42,11 @@ Result<void> EventFeed::Bind() {
 
 void EventFeed::Publish(std::span<const KvEvent> events, Nanos now, Nanos wall) {
   if (events.empty()) return;
-  Fill(events, wall);
-  payload_.clear();
-  wire::EncodeEventBatch(batch_, *options_.dialect.encoding, payload_, &event_id_);
-  if (delay_ <= Nanos{0} && held_.empty()) return Send(payload_);
+  const std::string_view payload = encoder_.Encode(events, wall);
+  if (delay_ <= Nanos{0} && held_.empty()) return Send(payload);
   // What was delayed before stays ahead also after the delay was taken away.
   const Nanos after_others = held_.empty() ? now : held_.back().due;
-  held_.push_back({.due = std::max(now + delay_, after_others), .payload = payload_});
+  held_.push_back({.due = std::max(now + delay_, after_others), .payload = std::string(payload)});
   if (held_.size() > options_.delayed_max) {
     Send(held_.front().payload);
     held_.pop_front();
@@ -142,9 +74,38 @@ void EventFeed::SetReplaySilent(bool silent) {
   if (publisher_) publisher_->SetReplaySilent(silent);
 }
 
-Result<void> EventFeed::Restart() {
+void EventFeed::SetHeld(bool held) {
+  if (publisher_) publisher_->SetHeld(held);
+}
+
+void EventFeed::CutReplays(std::uint64_t answers, std::uint64_t after) {
+  if (publisher_) publisher_->CutReplays(answers, after);
+}
+
+void EventFeed::SendForeign(std::uint64_t messages, Nanos wall) {
+  if (!publisher_ || options_.dialect.encoding->rank == wire::Dialect::RankPlace::kNone) return;
+  FeedEncoder encoder(options_.dialect, kForeignRank, options_.block_size);
+  KvEvent event;
+  event.tokens.assign(options_.block_size, TokenId{1});
+  for (std::uint64_t i = 1; i <= messages; ++i) {
+    event.hashes = {EngineHash{i}};
+    Send(encoder.Encode(std::span(&event, 1), wall));
+  }
+}
+
+void EventFeed::SendGarbage(std::uint64_t messages) {
+  if (!publisher_) return;
+  const std::array frames{Bytes(options_.publisher.topic), Bytes("garbage")};
+  for (std::uint64_t i = 0; i < messages; ++i)
+    publisher_->SendRaw(frames);
+}
+
+Result<void> EventFeed::Restart(bool keep_numbers) {
   publisher_.reset();
   held_.clear();
+  overtaken_.reset();
+  if (!keep_numbers) next_sequence_ = 0;
+  options_.publisher.first_sequence = next_sequence_;
   published_ = 0;
   return Bind();
 }
@@ -173,77 +134,34 @@ void EventFeed::Send(std::string_view payload) {
   }
   if (!publisher_) return;  // a restart that could not bind again
   ++published_;
-  if (lose_ == 0) {
-    publisher_->Publish(Bytes(payload));
+  const std::uint64_t sequence = next_sequence_++;
+  if (lose_ > 0) {
+    --lose_;
+    publisher_->Lose(Bytes(payload), keep_lost_);
     return;
   }
-  --lose_;
-  publisher_->Lose(Bytes(payload), keep_lost_);
-}
-
-void EventFeed::Fill(std::span<const KvEvent> events, Nanos wall) {
-  batch_.Clear();
-  batch_.ts = std::chrono::duration<double>(wall).count();
-  batch_.dp_rank = options_.dp_rank;
-  for (const KvEvent& event : events) {
-    if (options_.dialect.pulled()) FollowNames(event);
-    if (event.kind == PlacementKind::kStored) {
-      AddStored(event);
-    } else if (event.kind == PlacementKind::kRemoved) {
-      batch_.AddRemoved(event.hashes).medium = event.tier == Tier::kDevice
-                                                   ? options_.dialect.device_medium
-                                                   : options_.dialect.host_medium;
-    } else if (options_.dialect.pulled()) {
-      AddRemovals();  // there is no other word for a clear
-      continue;
-    } else {
-      batch_.AddCleared();
-      continue;
-    }
-    if (options_.dialect.group) batch_.events.back().group = 0;
+  if (swap_ > 0 && !overtaken_) {
+    --swap_;
+    publisher_->Lose(Bytes(payload), true);
+    overtaken_ = {sequence, std::string(payload)};
+    return;
   }
-}
-
-void EventFeed::FollowNames(const KvEvent& event) {
-  if (event.kind == PlacementKind::kStored) {
-    held_names_.insert(event.hashes.begin(), event.hashes.end());
-  } else if (event.kind == PlacementKind::kRemoved) {
-    for (const EngineHash hash : event.hashes)
-      held_names_.erase(hash);
+  publisher_->Publish(Bytes(payload));
+  if (repeat_ > 0) {
+    --repeat_;
+    SendToSubscribers(sequence, payload);
   }
+  if (overtaken_) SendToSubscribers(overtaken_->sequence, overtaken_->payload);
+  overtaken_.reset();
 }
 
-void EventFeed::AddRemovals() {
-  const std::vector<EngineHash> names(held_names_.begin(), held_names_.end());
-  held_names_.clear();
-  if (!names.empty()) batch_.AddRemoved(names);
-}
-
-void EventFeed::AddStored(const KvEvent& event) {
-  const FeedDialect& dialect = options_.dialect;
-  const bool host = event.tier != Tier::kDevice;
-  const bool placeholder = host && dialect.host_placeholders;
-  const std::size_t block_size = options_.block_size;
-  const std::size_t step = placeholder || dialect.one_block_events ? 1 : event.hashes.size();
-  const std::span<const EngineHash> hashes(event.hashes);
-  const std::span<const TokenId> tokens(event.tokens);
-  for (std::size_t i = 0; i < hashes.size(); i += step) {
-    wire::EngineEvent* stored = nullptr;
-    if (placeholder) {
-      stored = &batch_.AddStored(hashes.subspan(i, step), std::nullopt, {}, 0);
-    } else {
-      const auto parent = i == 0 ? event.parent : std::optional(hashes[i - 1]);
-      stored =
-          &batch_.AddStored(hashes.subspan(i, step), parent,
-                            tokens.subspan(i * block_size, step * block_size), options_.block_size);
-      if (dialect.group) {
-        stored->kind = wire::GroupKind::kMain;
-        stored->kind_name = "full_attention";
-      }
-    }
-    stored->medium = host ? dialect.host_medium : dialect.device_medium;
-    if (dialect.group) stored->group = 0;
-  }
+void EventFeed::SendToSubscribers(std::uint64_t sequence, std::string_view payload) {
+  std::array<std::byte, 8> number{};
+  for (std::size_t i = 0; i < number.size(); ++i)
+    number[i] = static_cast<std::byte>(sequence >> (56 - 8 * i));
+  const std::array<std::span<const std::byte>, 3> frames{Bytes(options_.publisher.topic), number,
+                                                         Bytes(payload)};
+  publisher_->SendRaw(frames);
 }
 
 }  // namespace kvr::sim

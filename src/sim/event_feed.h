@@ -6,7 +6,6 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,30 +13,10 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "net/event_publisher.h"
+#include "sim/feed_encoder.h"
 #include "sim/kv_event.h"
-#include "wire/event_batch.h"
-#include "wire/event_encoder.h"
 
 namespace kvr::sim {
-
-// The words one engine release uses: encoding, media, and what it leaves unsaid.
-struct FeedDialect {
-  const wire::Dialect* encoding = nullptr;
-  std::string_view device_medium;  // empty: the dialect has no media
-  std::string_view host_medium;    // empty: it cannot speak of a host tier
-  bool one_block_events = false;   // one Stored for each block, not for each run
-  bool host_placeholders = false;  // host copies are announced by hash alone
-  bool group = false;              // events name cache group 0 and its kind
-  net::ReplayLayout layout = net::ReplayLayout::kSeqPayload;
-
-  // Readers ask for the events over HTTP; there is no socket.
-  [[nodiscard]] bool pulled() const { return encoding->form == wire::Dialect::Form::kJson; }
-};
-
-// Any of wire::Dialects(). kInvalidArgument lists them.
-Result<FeedDialect> FeedDialectByName(std::string_view name);
-// Their names, for people.
-std::string FeedDialectNames();
 
 // Publishes the events of one rank, one message for each call that has any.
 //
@@ -68,12 +47,24 @@ class EventFeed {
   // Faults. The next `messages` messages get their numbers but never reach subscribers; without
   // `keep` the replay socket has forgotten them as well.
   void LoseNext(std::uint64_t messages, bool keep);
+  // They go out twice, or behind the message after them; the replay socket has them in order.
+  void RepeatNext(std::uint64_t messages) { repeat_ = messages; }
+  void SwapNext(std::uint64_t messages) { swap_ = messages; }
+  // At once: messages of the stream that speak of a rank which is none of the engine's, and things
+  // on the live socket that are no messages. Nothing where the dialect names no ranks.
+  void SendForeign(std::uint64_t messages, Nanos wall);
+  void SendGarbage(std::uint64_t messages);
+  // What is published waits, 100,000 messages at most, for which the engine then waits.
+  void SetHeld(bool held);
   void SetReplaySilent(bool silent);
+  // The next so many answers of the replay socket break off after so many messages.
+  void CutReplays(std::uint64_t answers, std::uint64_t after);
   // Messages made from now on go out so much later, in order.
   void SetDelay(Nanos delay) { delay_ = delay; }
-  // As when the engine's process was replaced: the stream starts again at 0 on the same endpoints,
-  // without a past; delayed messages are gone. On kIo the feed is silent from then on.
-  Result<void> Restart();
+  // As when the engine's process was replaced: the stream starts again at 0, or where it was, on
+  // the same endpoints, without a past; delayed messages are gone. On kIo the feed is silent from
+  // then on.
+  Result<void> Restart(bool keep_numbers);
 
   [[nodiscard]] bool pulled() const { return options_.dialect.pulled(); }
   // Of a pulled dialect: the events since the last call, separated by commas; they are gone then.
@@ -92,27 +83,31 @@ class EventFeed {
     std::string payload;
   };
 
-  explicit EventFeed(const Options& options) : options_(options) {}
+  explicit EventFeed(const Options& options)
+      : options_(options), encoder_(options.dialect, options.dp_rank, options.block_size) {}
   Result<void> Bind();
-  void Fill(std::span<const KvEvent> events, Nanos wall);
-  void AddStored(const KvEvent& event);
-  void FollowNames(const KvEvent& event);
-  void AddRemovals();
   void Send(std::string_view payload);
+  void SendToSubscribers(std::uint64_t sequence, std::string_view payload);
+
+  // A message that has its number and waits for the next one to overtake it.
+  struct Overtaken {
+    std::uint64_t sequence;
+    std::string payload;
+  };
 
   Options options_;
   std::unique_ptr<net::EventPublisher> publisher_;
-  wire::EventBatch batch_;
-  std::string payload_;
+  FeedEncoder encoder_;
   std::deque<Held> held_;
   Nanos delay_{};
   std::uint64_t lose_ = 0;
   bool keep_lost_ = true;
+  std::uint64_t repeat_ = 0;
+  std::uint64_t swap_ = 0;
+  std::optional<Overtaken> overtaken_;
+  std::uint64_t next_sequence_ = 0;
   std::uint64_t published_ = 0;
-  std::uint64_t event_id_ = 0;
-  // Of a pulled dialect.
-  std::deque<std::string> lists_;
-  std::set<EngineHash> held_names_;
+  std::deque<std::string> lists_;  // of a pulled dialect
 };
 
 }  // namespace kvr::sim

@@ -250,7 +250,7 @@ bool MockEngine::ResetCache() {
   return all;
 }
 
-Result<void> MockEngine::Restart() {
+Result<void> MockEngine::Restart(bool keep_numbers) {
   for (auto& [id, generation] : generations_) {
     generation->lost_ = true;
     Touch(*generation);
@@ -259,7 +259,7 @@ Result<void> MockEngine::Restart() {
   BuildCores();
   NotifyTouched();
   for (EventFeed& feed : feeds_)
-    KVR_TRY_VOID(feed.Restart());
+    KVR_TRY_VOID(feed.Restart(keep_numbers));
   Wake();
   return {};
 }

@@ -118,9 +118,10 @@ class MockEngine {
 
   // Empties the caches of all ranks that are idle; false when one was not and stays as it is.
   bool ResetCache();
-  // As a new process: empty caches, other hashes, event streams from 0. All requests are lost.
+  // As a new process: empty caches, other hashes, event streams from 0, or with `keep_numbers` from
+  // where they were. All requests are lost.
   // kIo: an endpoint could not be bound again; ranks from there on are then silent.
-  Result<void> Restart();
+  Result<void> Restart(bool keep_numbers);
 
   [[nodiscard]] std::uint32_t ranks() const { return options_.ranks; }
   [[nodiscard]] RankStatus status(std::uint32_t rank) const;

@@ -28,7 +28,13 @@ Result<FaultBody, ApiError> ReadFaultBody(std::string_view text) {
   const std::pair<std::string_view, std::optional<std::uint64_t>*> numbers[] = {
       {"rank", &body.rank},
       {"drop_messages", &body.drop_messages},
+      {"repeat_messages", &body.repeat_messages},
+      {"swap_messages", &body.swap_messages},
+      {"foreign_messages", &body.foreign_messages},
+      {"garbage_messages", &body.garbage_messages},
       {"event_delay_ms", &body.event_delay_ms},
+      {"cut_replays", &body.cut_replays},
+      {"cut_after", &body.cut_after},
       {"error_requests", &body.error_requests},
       {"error_status", &body.error_status},
       {"die_requests", &body.die_requests},
@@ -36,7 +42,9 @@ Result<FaultBody, ApiError> ReadFaultBody(std::string_view text) {
   const std::pair<std::string_view, std::optional<bool>*> flags[] = {
       {"keep_for_replay", &body.keep_for_replay},
       {"replay_silent", &body.replay_silent},
-      {"restart", &body.restart}};
+      {"hold_events", &body.hold_events},
+      {"restart", &body.restart},
+      {"keep_numbers", &body.keep_numbers}};
   for (const json::key_value_pair field : object) {
     bool known = false;
     for (const auto& [name, out] : numbers) {
@@ -61,6 +69,12 @@ Result<FaultBody, ApiError> ReadFaultBody(std::string_view text) {
   }
   if (body.error_status && (*body.error_status < 400 || *body.error_status > 599)) {
     return Bad("error_status", "`error_status` must be from 400 to 599");
+  }
+  for (const auto& [name, sent] : {std::pair("foreign_messages", body.foreign_messages),
+                                   std::pair("garbage_messages", body.garbage_messages)}) {
+    if (sent.value_or(0) > kFaultMessagesMax) {
+      return Bad(name, fmt::format("`{}` must be at most {}", name, kFaultMessagesMax));
+    }
   }
   return body;
 }

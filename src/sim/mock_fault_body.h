@@ -13,11 +13,16 @@ namespace kvr::sim {
 // Numbers are at most this: the largest of any use, and safe to add up.
 inline constexpr std::uint64_t kFaultNumberMax = 1'000'000'000;
 
+// Messages that are sent at once.
+inline constexpr std::uint64_t kFaultMessagesMax = 10'000;
+
 struct FaultBody {
   std::optional<std::uint64_t> rank, drop_messages, event_delay_ms;
+  std::optional<std::uint64_t> repeat_messages, swap_messages, foreign_messages, garbage_messages;
+  std::optional<std::uint64_t> cut_replays, cut_after;
   std::optional<std::uint64_t> error_requests, die_requests, die_after_tokens;
   std::optional<std::uint64_t> error_status;  // 400 to 599
-  std::optional<bool> keep_for_replay, replay_silent, restart;
+  std::optional<bool> keep_for_replay, replay_silent, hold_events, restart, keep_numbers;
 };
 
 // Refuses unknown fields.

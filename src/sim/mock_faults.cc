@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
 #include "sim/mock_fault_body.h"
 
 namespace kvr::sim {
@@ -15,8 +16,14 @@ tl::unexpected<ApiError> Bad(std::string_view field, std::string message) {
   return tl::unexpected<ApiError>(openai::BadField(std::string(field), std::move(message)));
 }
 
-void ApplyToFeed(const FaultBody& body, EventFeed& feed) {
+void ApplyToFeed(const FaultBody& body, Nanos wall, EventFeed& feed) {
   if (body.drop_messages) feed.LoseNext(*body.drop_messages, body.keep_for_replay.value_or(true));
+  if (body.repeat_messages) feed.RepeatNext(*body.repeat_messages);
+  if (body.swap_messages) feed.SwapNext(*body.swap_messages);
+  if (body.foreign_messages) feed.SendForeign(*body.foreign_messages, wall);
+  if (body.garbage_messages) feed.SendGarbage(*body.garbage_messages);
+  if (body.hold_events) feed.SetHeld(*body.hold_events);
+  if (body.cut_replays) feed.CutReplays(*body.cut_replays, body.cut_after.value_or(1));
   if (body.event_delay_ms) feed.SetDelay(Millis(*body.event_delay_ms));
   if (body.replay_silent) feed.SetReplaySilent(*body.replay_silent);
 }
@@ -28,8 +35,9 @@ Result<void, ApiError> MockFaults::Apply(std::string_view text, MockEngine& engi
   if (body.rank && *body.rank >= engine.ranks()) {
     return Bad("rank", fmt::format("there are {} ranks", engine.ranks()));
   }
+  const Nanos wall = SystemClock().WallTime();
   for (std::uint32_t rank = 0; rank < engine.ranks(); ++rank) {
-    if (!body.rank || *body.rank == rank) ApplyToFeed(body, engine.feed(rank));
+    if (!body.rank || *body.rank == rank) ApplyToFeed(body, wall, engine.feed(rank));
   }
   engine.Wake();
   if (body.error_requests) {
@@ -41,7 +49,7 @@ Result<void, ApiError> MockFaults::Apply(std::string_view text, MockEngine& engi
     die_after_tokens_ = static_cast<std::uint32_t>(body.die_after_tokens.value_or(1));
   }
   if (body.restart.value_or(false)) {
-    if (const auto restarted = engine.Restart(); !restarted) {
+    if (const auto restarted = engine.Restart(body.keep_numbers.value_or(false)); !restarted) {
       return tl::unexpected<ApiError>(openai::FromError(restarted.error()));
     }
   }

@@ -16,13 +16,21 @@ namespace kvr::sim {
 //   rank              event faults concern this rank only; else all
 //   drop_messages     the next so many event messages never reach subscribers ...
 //   keep_for_replay   ... but the replay socket still has them (default true)
+//   repeat_messages   the next so many event messages go out twice
+//   swap_messages     the next so many go out behind the one after them
+//   foreign_messages  at once, so many event messages of a rank that there is not
+//   garbage_messages  at once, so many things on the event socket that are no messages
 //   event_delay_ms    event messages from now on go out so much later
+//   hold_events       event messages wait in their queue, or go out again
 //   replay_silent     the replay socket stops, or resumes, answering
+//   cut_replays       the next so many answers of the replay socket break off ...
+//   cut_after         ... after so many messages (default 1)
 //   error_requests    the next so many completion requests are answered ...
 //   error_status      ... with this status (default 503)
 //   die_requests      the next so many completion requests break off ...
 //   die_after_tokens  ... once they have sent so many tokens (default 1)
 //   restart           true: as a new process, see MockEngine::Restart
+//   keep_numbers      ... whose messages go on with the numbers of the old one (default false)
 //
 // Counts replace what is left of earlier ones.
 class MockFaults {

@@ -620,6 +620,81 @@ TEST_F(MockFaultTest, ASilentReplaySocketAnswersNothingUntilItMayAgain) {
   EXPECT_THAT(reader_->replayed, SizeIs(messages_));
 }
 
+TEST_F(MockFaultTest, RepeatedMessagesComeTwice) {
+  StartWithReader();
+  Fault(R"({"repeat_messages":1})");
+  NewBlock();
+  NewBlock();
+  ASSERT_TRUE(reader_->ReadLive([&] { return reader_->live.size() == 3; }));
+  EXPECT_EQ(reader_->live[0].sequence, messages_ - 2);
+  EXPECT_EQ(reader_->live[1].sequence, messages_ - 2);
+  EXPECT_EQ(reader_->live[1].payload, reader_->live[0].payload);
+  EXPECT_EQ(reader_->live[2].sequence, messages_ - 1);
+}
+
+TEST_F(MockFaultTest, SwappedMessagesComeBehindTheNextAndAreReplayedInOrder) {
+  StartWithReader();
+  Fault(R"({"swap_messages":1})");
+  for (int i = 0; i < 3; ++i)
+    NewBlock();
+  ASSERT_TRUE(reader_->ReadLive([&] { return reader_->live.size() == 3; }));
+  EXPECT_EQ(reader_->live[0].sequence, messages_ - 2);
+  EXPECT_EQ(reader_->live[1].sequence, messages_ - 3);
+  EXPECT_EQ(reader_->live[2].sequence, messages_ - 1);
+  ASSERT_TRUE(reader_->Replay(messages_ - 3));
+  ASSERT_THAT(reader_->replayed, SizeIs(3));
+  EXPECT_EQ(reader_->replayed[0].sequence, messages_ - 3);
+  EXPECT_EQ(reader_->replayed[0].payload, reader_->live[1].payload);
+}
+
+TEST_F(MockFaultTest, ForeignMessagesAreOfARankThatThereIsNot) {
+  StartWithReader();
+  Fault(R"({"foreign_messages":2})");
+  messages_ += 2;
+  NewBlock();
+  ASSERT_TRUE(reader_->ReadLive([&] { return reader_->live.size() == 3; }));
+  EXPECT_EQ(reader_->live[1].sequence, messages_ - 2);
+  EXPECT_EQ(reader_->live[1].batch.dp_rank, 1'000'000u);
+  EXPECT_EQ(reader_->live[2].batch.dp_rank, 0u);
+}
+
+TEST_F(MockFaultTest, HeldMessagesWaitUntilTheyMayGo) {
+  StartWithReader();
+  Fault(R"({"hold_events":true})");
+  NewBlock();
+  NewBlock();
+  ASSERT_TRUE(reader_->ReadLive([] { return true; }));
+  EXPECT_THAT(reader_->live, IsEmpty());
+  Fault(R"({"hold_events":false})");
+  ASSERT_TRUE(reader_->ReadLive([&] { return reader_->live.size() == 2; }));
+}
+
+TEST_F(MockFaultTest, AnswersAreCutShortAsOftenAsAskedFor) {
+  StartWithReader();
+  while (messages_ < 4)
+    NewBlock();
+  Fault(R"({"cut_replays":1,"cut_after":3})");
+  EXPECT_FALSE(reader_->Replay(0, Millis{200}));
+  EXPECT_THAT(reader_->replayed, SizeIs(3));
+  EXPECT_TRUE(reader_->Replay(0));
+  EXPECT_THAT(reader_->replayed, SizeIs(messages_));
+}
+
+TEST_F(MockFaultTest, ARestartMayKeepItsNumbers) {
+  StartWithReader();
+  const std::uint64_t before = messages_;
+  Fault(R"({"restart":true,"keep_numbers":true})");
+  EXPECT_THAT(Blocks(Body("GET", "/mock/blocks"), 0, "device"), IsEmpty());
+  ASSERT_TRUE(reader_->ReadLive([&] {
+    NewBlock();
+    return !reader_->live.empty();
+  }));
+  EXPECT_GE(reader_->live[0].sequence, before);
+  ASSERT_TRUE(reader_->Replay(0));
+  ASSERT_THAT(reader_->replayed, SizeIs(messages_ - before));
+  EXPECT_EQ(reader_->replayed[0].sequence, before) << "the old ones are gone";
+}
+
 TEST_F(MockFaultTest, ErrorsForTheNextRequestsOnly) {
   Start();
   Fault(R"({"error_requests":2,"error_status":429})");
@@ -646,8 +721,9 @@ TEST_F(MockFaultTest, DiesInTheMiddleOfAnAnswer) {
 
 TEST_F(MockFaultTest, RefusesFaultsItDoesNotKnow) {
   Start();
-  for (const char* body : {R"({"drop":1})", R"({"drop_messages":"x"})", R"({"restart":1})", "[]",
-                           R"({"rank":1})", R"({"error_requests":1,"error_status":200})"}) {
+  for (const char* body :
+       {R"({"drop":1})", R"({"drop_messages":"x"})", R"({"restart":1})", "[]", R"({"rank":1})",
+        R"({"foreign_messages":10001})", R"({"error_requests":1,"error_status":200})"}) {
     EXPECT_EQ(Status("POST", "/mock/fault", body), 400) << body;
   }
 }
