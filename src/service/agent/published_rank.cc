@@ -15,14 +15,14 @@ Result<std::unique_ptr<PublishedRank>> PublishedRank::Open(const Options& option
   // So that those who read over the socket never find too many snapshots being read.
   socket_options.source_answers_max = options.publisher.snapshots_max;
   KVR_TRY(auto socket, net::EventPublisher::Create(socket_options));
-  return std::unique_ptr<PublishedRank>(new PublishedRank(options, clock, std::move(socket)));
+  return std::make_unique<PublishedRank>(options.publisher, clock, std::move(socket));
 }
 
-PublishedRank::PublishedRank(const Options& options, const Clock& clock,
+PublishedRank::PublishedRank(const publish::RankPublisher::Options& options, const Clock& clock,
                              std::unique_ptr<net::EventPublisher> socket)
-    : rank_(options.publisher.rank),
-      publisher_id_(options.publisher.publisher_id),
-      publisher_(options.publisher, clock, *this),
+    : rank_(options.rank),
+      publisher_id_(options.publisher_id),
+      publisher_(options, clock, *this),
       socket_(std::move(socket)) {
   socket_->SetAnswers(this);
 }

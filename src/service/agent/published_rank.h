@@ -36,6 +36,9 @@ class PublishedRank final : private publish::Outlet, private net::AnswerSource {
 
   // Binds. kIo and kInvalidArgument as EventPublisher::Create. `clock` must outlive the object.
   static Result<std::unique_ptr<PublishedRank>> Open(const Options& options, const Clock& clock);
+  // Over a socket of the caller's, which has the publisher's id and topic.
+  PublishedRank(const publish::RankPublisher::Options& options, const Clock& clock,
+                std::unique_ptr<net::EventPublisher> socket);
 
   [[nodiscard]] Rank rank() const { return rank_; }
   [[nodiscard]] std::uint64_t publisher_id() const { return publisher_id_; }
@@ -65,8 +68,6 @@ class PublishedRank final : private publish::Outlet, private net::AnswerSource {
   [[nodiscard]] Stats stats() const KVR_EXCLUDES(mutex_);
 
  private:
-  PublishedRank(const Options& options, const Clock& clock,
-                std::unique_ptr<net::EventPublisher> socket);
   bool Send(std::uint64_t sequence, std::span<const std::byte> envelope) override;
   std::unique_ptr<net::AnswerParts> Answer(std::string_view wanted) override
       KVR_EXCLUDES(answers_mutex_);
