@@ -263,8 +263,11 @@ std::string Path::AgentComplaint() const {
                                        Difference(held, engine_.held()));
   if (!Within(held, engine_.held())) return says;
   if (status.state == RankState::kExact) return held == engine_.held() ? std::string() : says;
-  if (status.state != RankState::kDegraded) return says;
   const StateReason reason = status.reason;
+  const bool waits = status.state == RankState::kWarming && !plan_.engine_replay &&
+                     reason == StateReason::kNoReplayEndpoint;  // for a message
+  if (waits) return {};
+  if (status.state != RankState::kDegraded) return says;
   const bool may =
       (reason == StateReason::kUndecodable && engine_.told_undecodable()) ||
       (plan_.engine_replay
