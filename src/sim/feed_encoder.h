@@ -44,7 +44,8 @@ class FeedEncoder {
   // The payload of one message; valid until the next call. `wall` is the time stamp in it.
   std::string_view Encode(std::span<const KvEvent> events, Nanos wall);
 
-  // Of a pulled dialect: its first payload, of a pool of so many blocks. What was told is forgotten.
+  // Of a pulled dialect: its first payload, of a pool of so many blocks. What was told is
+  // forgotten.
   std::string_view Begin(std::uint32_t blocks);
 
  private:
