@@ -25,6 +25,7 @@
 #include "cmd/parse_words.h"
 #include "fleet/catalog.h"
 #include "ingest/live_frames.h"
+#include "placement/drop_text.h"
 #include "placement/event_translator.h"
 #include "wire/capture_file.h"
 
@@ -107,7 +108,7 @@ class Printer {
     if (!done) {
       Error(title, head,
             fmt::format("no event batch: {} at byte {} of {}",
-                        wire::DecodeErrcName(done.error().code), done.error().offset,
+                        placement::BatchErrorName(done.error().code), done.error().offset,
                         payload.size()));
       return;
     }

@@ -112,9 +112,16 @@ void BindMemory(placement::MemoryLimits& memory, config::OptionTable& table) {
             std::size_t{1})
       .Unit("blocks");
   table
-      .Bind("ingest", "held_names_max", &memory.held_names_max,
-            "Names of a rank's host copies that wait until the kind of their cache group is known; "
-            "with more none waits until the rank is cleared")
+      .Bind("ingest", "groups_max", &memory.groups_max,
+            "Cache groups of a rank; the events of one more are dropped as too_many_groups, and no "
+            "prefix of the rank counts as reusable",
+            std::size_t{1})
+      .Unit("groups");
+  table
+      .Bind(
+          "ingest", "held_names_max", &memory.held_names_max,
+          "Names of a rank whose copies wait until the kind of their cache group is told; further "
+          "ones are missed, and the rank is degraded when it is told")
       .Unit("names");
   table
       .Bind("ingest", "partial_blocks_max", &memory.partial_blocks_max,

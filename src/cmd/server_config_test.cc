@@ -25,8 +25,11 @@ TEST(ServerConfig, ReadsEveryPart) {
       "  drop_after_disconnect_ms: 13, receive_high_water: 14, replay_high_water: 24, "
       "message_bytes_max: 1025,\n"
       "  keep_rejected_bytes: 16, poll_interval_ms: 21, reference_metrics: true,\n"
-      "  counted_blocks_max: 31, held_names_max: 32, chunk_blocks_max: 33, chunks_max: 34,\n"
-      "  chunk_ttl_ms: 35, partial_blocks_max: 36, digests_max: 37, snapshot_bytes_max: 38}\n"
+      "  counted_blocks_max: 31, groups_max: 39, held_names_max: 32, chunk_blocks_max: 33, "
+      "chunks_max: 34,
+      "
+      "  chunk_ttl_ms: 35, partial_blocks_max: 36, digests_max: 37, snapshot_bytes_max: 38}
+      "
       "identity: {unmapped_keys: ignore}\n"
       "index: {blocks_max: 17, ranks_max: 18, pending_blocks_max: 19, remembered_names_max: 20,\n"
       "  side_blocks_max: 22, memory_limit: 25000000}\n"
@@ -59,6 +62,7 @@ TEST(ServerConfig, ReadsEveryPart) {
   EXPECT_EQ(config.ingest.unmapped_keys, placement::UnmappedKeys::kIgnore);
   EXPECT_EQ(config.ingest.snapshot_bytes_max, 38u);
   EXPECT_EQ(config.ingest.memory.counted_blocks_max, 31u);
+  EXPECT_EQ(config.ingest.memory.groups_max, 39u);
   EXPECT_EQ(config.ingest.memory.held_names_max, 32u);
   EXPECT_EQ(config.ingest.memory.chunk_blocks_max, 33u);
   EXPECT_EQ(config.ingest.memory.chunks_max, 34u);
@@ -76,18 +80,31 @@ TEST(ServerConfig, ReadsEveryPart) {
 }
 
 TEST(ServerConfig, RefusesLimitsThatWouldRefuseEverybody) {
-  for (const char* yaml : {"server: {io_threads: 0}",         "server: {connections_max: 0}",
-                           "server: {header_bytes_max: 0}",   "server: {header_timeout_ms: 0}",
-                           "server: {body_timeout_ms: 0}",    "server: {idle_timeout_ms: 0}",
-                           "server: {write_timeout_ms: 0}",   "ingest: {threads: 0}",
-                           "ingest: {counted_blocks_max: 0}", "ingest: {chunk_blocks_max: 0}",
-                           "ingest: {chunks_max: 0}",         "ingest: {chunk_ttl_ms: 0}",
-                           "ingest: {partial_blocks_max: 0}", "ingest: {held_names_max: -1}",
-                           "ingest: {replay_silence_ms: 0}",  "ingest: {replay_attempts: 0}",
-                           "ingest: {receive_high_water: 0}", "ingest: {receive_high_water: -1}",
-                           "ingest: {replay_high_water: 0}",  "server: {bodies_bytes_max: 0}",
-                           "ingest: {message_bytes_max: 0}",  "ingest: {message_bytes_max: -1}",
-                           "index: {blocks_max: 0}",          "index: {ranks_max: 0}"}) {
+  for (const char* yaml : {"server: {io_threads: 0}",
+                           "server: {connections_max: 0}",
+                           "server: {header_bytes_max: 0}",
+                           "server: {header_timeout_ms: 0}",
+                           "server: {body_timeout_ms: 0}",
+                           "server: {idle_timeout_ms: 0}",
+                           "server: {write_timeout_ms: 0}",
+                           "ingest: {threads: 0}",
+                           "ingest: {counted_blocks_max: 0}",
+                           "ingest: {chunk_blocks_max: 0}",
+                           "ingest: {chunks_max: 0}",
+                           "ingest: {chunk_ttl_ms: 0}",
+                           "ingest: {partial_blocks_max: 0}",
+                           "ingest: {held_names_max: -1}",
+                           "ingest: {groups_max: 0}",
+                           "ingest: {replay_silence_ms: 0}",
+                           "ingest: {replay_attempts: 0}",
+                           "ingest: {receive_high_water: 0}",
+                           "ingest: {receive_high_water: -1}",
+                           "ingest: {replay_high_water: 0}",
+                           "server: {bodies_bytes_max: 0}",
+                           "ingest: {message_bytes_max: 0}",
+                           "ingest: {message_bytes_max: -1}",
+                           "index: {blocks_max: 0}",
+                           "index: {ranks_max: 0}"}) {
     Bound bound;
     EXPECT_FALSE(bound.table.LoadYaml(yaml, "f")) << yaml;
   }

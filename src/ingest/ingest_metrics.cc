@@ -17,7 +17,7 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
                                            {{"warning_kind", "duplicate_store"}})),
       foreign_rank_(registry.AddCounter("kvr_ingest_batches_rejected_total",
                                         "Batches that named a rank the stream may not speak for",
-                                        {{"reason", "dp_rank"}})) {
+                                        {{"reason", "foreign_rank"}})) {
   for (std::size_t type = 0; type < kEventTypes.size(); ++type) {
     for (std::size_t status = 0; status < index::kApplyStatusNames.size(); ++status) {
       const metrics::Labels labels = {{"event_type", kEventTypes[type]},
@@ -116,6 +116,8 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
                  {{"limit", "partial_blocks_max"}});
   add_translated(&TranslatorStats::forgotten_digests, kForgotten, kForgottenHelp,
                  {{"limit", "digests_max"}});
+  add_translated(&TranslatorStats::main_changes, "kvr_ingest_main_group_changes_total",
+                 "Times the main cache group of a rank turned out to be another");
   add_translated(&TranslatorStats::legacy_layouts, "kvr_ingest_legacy_layouts_total",
                  "Positional events that do not have the current layout");
   add_translated(&TranslatorStats::digest_changes, "kvr_ingest_digest_changes_total",

@@ -351,7 +351,7 @@ TEST_F(IngestSockets, Report59TheRankInABatchBeatsTheRegisteredOne) {
   std::set<HeldBlock> expected = zero.engine.held();
   expected.insert(as_one.held().begin(), as_one.held().end());
   EXPECT_EQ(Held(), expected) << "rank 9 is nobody";
-  EXPECT_NE(Metrics().find("kvr_ingest_batches_rejected_total{reason=\"dp_rank\"} 1\n"),
+  EXPECT_NE(Metrics().find("kvr_ingest_batches_rejected_total{reason=\"foreign_rank\"} 1\n"),
             std::string::npos);
   // Rank 0 removes a hash that only rank 1 holds.
   TestEngine remover({WorkerId{1}, 0}, 9);
@@ -474,6 +474,42 @@ TEST_F(IngestSockets, AStreamThatSpeaksOnlyOfOtherRanksIsDegradedUntilItSpeaksOf
   node.engine.Store(0);
   ASSERT_TRUE(node.Reaches(node.publisher->Publish(node.engine.Flush(3))));
   EXPECT_EQ(StateText(*node.health), "exact none") << "others may share the stream";
+}
+
+TEST_F(IngestSockets, ABatchOfARankThatCannotExistDegradesTheStreamUnderTheSameName) {
+  // [1.5, [], -1] and [1.5, [], 2^40]
+  static constexpr char kNegative[] = "\x93\xcb\x3f\xf8\0\0\0\0\0\0\x90\xff";
+  static constexpr char kTooLarge[] = "\x93\xcb\x3f\xf8\0\0\0\0\0\0\x90\xcf\0\0\x01\0\0\0\0\0";
+  Node node(1, 0);
+  FollowSettled(node);
+  std::uint64_t batches = 0;
+  for (const std::string_view batch : {std::string_view(kNegative, sizeof kNegative - 1),
+                                       std::string_view(kTooLarge, sizeof kTooLarge - 1)}) {
+    ASSERT_TRUE(node.Reaches(node.publisher->Publish(std::as_bytes(std::span(batch)))));
+    EXPECT_EQ(StateText(*node.health), "degraded foreign_rank");
+    const auto rejected = node.health->rejected().contents();
+    ASSERT_FALSE(rejected.last.empty());
+    EXPECT_EQ(rejected.last.back().reason, "foreign_rank");
+    EXPECT_NE(Metrics().find(fmt::format(
+                  "kvr_ingest_batches_rejected_total{{reason=\"foreign_rank\"}} {}\n", ++batches)),
+              std::string::npos);
+  }
+  node.engine.Store(0);
+  ASSERT_TRUE(node.Reaches(node.Publish()));
+  EXPECT_EQ(Held(), node.engine.held());
+  EXPECT_EQ(StateText(*node.health), "degraded foreign_rank") << "the batches stay lost";
+}
+
+TEST_F(IngestSockets, AStreamThatSpeaksOnlyOfOtherWorkersIsDegradedUntilItSpeaksOfItsOwn) {
+  Node node(1, 0);
+  Follow(node);
+  static constexpr std::string_view kOthers =
+      R"([{"worker_id":2,"event":{"event_id":0,"dp_rank":0,"data":"cleared"}}])";
+  ASSERT_TRUE(node.Reaches(node.publisher->Publish(std::as_bytes(std::span(kOthers)))));
+  EXPECT_EQ(StateText(*node.health), "degraded foreign_rank");
+  node.engine.Store(0);
+  ASSERT_TRUE(node.Reaches(node.publisher->Publish(node.engine.Flush(0))));
+  EXPECT_EQ(StateText(*node.health), "exact none");
 }
 
 TEST_F(IngestSockets, AnUndecodableEventDegradesTheRankAndSparesItsSiblings) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +14,7 @@
 #include "ingest/live_frames.h"
 #include "ingest/message.h"
 #include "net/event_endpoint.h"
+#include "placement/drop_text.h"
 #include "wire/router_event.h"
 #include "wire/snapshot_seal.h"
 
@@ -35,6 +38,18 @@ placement::TranslatorOptions TranslatorFor(const SourceSpec& spec, std::uint32_t
 Backlog BacklogOf(const fleet::EventSource& source) {
   if (net::IsPolled(source.endpoint)) return Backlog::kBuffered;
   return source.replay_endpoint ? Backlog::kReplay : Backlog::kNone;
+}
+
+std::string UnclearText(const placement::UnclearGroup& unclear) {
+  using placement::DropReason;
+  if (unclear.why == DropReason::kTooManyGroups) {
+    return "the engine has more cache groups than `ingest.groups_max`; no prefix is credited";
+  }
+  const bool told = unclear.why != DropReason::kUnlearnedGroup;
+  const bool numbered = unclear.group != std::numeric_limits<std::uint32_t>::max();
+  return fmt::format("the cache group {} is of a kind that {}; no prefix is credited",
+                     numbered ? fmt::to_string(unclear.group) : "without a number",
+                     told ? "is not known here" : "no event has told");
 }
 
 // What one socket may have of a turn.
@@ -133,11 +148,16 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
   fleet::RankHealth& owner = *followers_.front().health;
   if (const auto translated = translator_.Translate(payload, batch_); !translated) {
     const wire::DecodeError error = translated.error();
-    // A batch of a rank that cannot exist is well-formed and meant for nobody.
+    // A batch of a rank that cannot exist is well-formed, and whose it is nobody can tell.
     if (error.code == wire::DecodeErrc::kOutOfRange) {
       metrics_.CountForeignRank();
-      notes_.NoteMessage(spec_.rank, owner, message, "foreign_rank", "the rank is no rank",
-                         error.offset);
+      notes_.NoteMessage(spec_.rank, owner, message, placement::BatchErrorName(error.code),
+                         "the rank is no rank", error.offset);
+      ForgetCounts();  // it may have been a removal
+      for (const Follower& follower : followers_) {
+        NoteDefect(follower.rank, StateReason::kForeignRank,
+                   "a batch names a dp_rank that cannot exist, so nobody got it");
+      }
       return Outcome::kApplied;
     }
     metrics_.CountDecodeFailure(error.code);
@@ -147,12 +167,24 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
   }
   if (batch_.forget) ForgetBlocks();
   const Rank rank{spec_.rank.worker, batch_.dp_rank.value_or(spec_.rank.dp_rank)};
+  const bool foreign =
+      !batch_.dropped.empty() && batch_.events.empty() &&
+      std::ranges::all_of(batch_.dropped, [](const placement::DroppedEvent& dropped) {
+        return dropped.reason == placement::DropReason::kForeignWorker;
+      });
+  if (foreign) {
+    for (const placement::DroppedEvent& dropped : batch_.dropped)
+      metrics_.CountFiltered(dropped.reason);
+    notes_.NoteDropped(spec_.rank, owner, message, batch_, translator_);
+    NoteSilence("another worker", "register the worker under the id that its events name");
+    return Outcome::kApplied;
+  }
   const Target* target = Feed(rank, message);
   ApplyEvents(rank, target, message);
   if (target == nullptr) return Outcome::kApplied;
   notes_.NoteDropped(rank, *target->health, message, batch_, translator_);
   NoteDropped(rank);
-  NoteBlockSize(rank, batch_.wrong_block_size);
+  NoteRank(rank);
   return Outcome::kApplied;
 }
 
@@ -164,8 +196,8 @@ const Target* Source::Feed(Rank rank, const StreamMessage& message) {
   }
   fed_.insert(rank);
   const auto defect = defects_.find(rank);
-  if (defect != defects_.end() && defect->second.reason == StateReason::kForeignRank) {
-    defect->second.reason = StateReason::kNone;
+  if (defect != defects_.end() && !defect->second.foreign.empty()) {
+    defect->second.foreign.clear();
     PublishStatus();
   }
   return &target->second;
@@ -215,12 +247,10 @@ void Source::NoteDropped(Rank rank) {
                              wire::DecodeErrcName(dropped.error.code)));
     }
   }
-  for (const placement::SideEvent& side : batch_.side) {
-    if (side.group.rule != SideRule::kNever) continue;
+  if (batch_.lost_copies) {
     NoteDefect(rank, StateReason::kUnknownGroupKind,
-               fmt::format("the cache group {} is of a kind that is not known here; no prefix is "
-                           "credited",
-                           side.group.group));
+               "the main cache group turned out to be another when its copies were no longer all "
+               "known; what is missing comes back as the engine announces it again");
   }
 }
 
@@ -236,14 +266,21 @@ void Source::NoteFraming() {
 
 void Source::NoteForeign(const StreamMessage& message, std::uint32_t dp_rank) {
   metrics_.CountForeignRank();
-  notes_.NoteMessage(spec_.rank, *followers_.front().health, message, "foreign_rank",
-                     fmt::format("dp_rank {}", dp_rank));
-  // A stream of many ranks may carry some that are not served here; one that never speaks of its
-  // own leaves us blind.
+  const std::string whose = fmt::format("dp_rank {}", dp_rank);
+  notes_.NoteMessage(spec_.rank, *followers_.front().health, message,
+                     StateReasonName(StateReason::kForeignRank), whose);
+  NoteSilence(whose + ", which is not registered", "register that rank");
+}
+
+// A stream of many ranks may carry some that are not served here; one that never speaks of its own
+// leaves us blind.
+void Source::NoteSilence(std::string_view whose, std::string_view advice) {
   if (fed_.contains(spec_.rank)) return;
-  NoteDefect(spec_.rank, StateReason::kForeignRank,
-             fmt::format("events are of dp_rank {}, which is not registered; register that rank",
-                         dp_rank));
+  std::string& foreign = defects_[spec_.rank].foreign;
+  std::string text = fmt::format("events are of {}; {}", whose, advice);
+  if (foreign == text) return;
+  foreign = std::move(text);
+  PublishStatus();
 }
 
 void Source::NoteDefect(Rank rank, StateReason reason, std::string_view detail) {
@@ -254,10 +291,16 @@ void Source::NoteDefect(Rank rank, StateReason reason, std::string_view detail) 
   PublishStatus();
 }
 
-void Source::NoteBlockSize(Rank rank, std::uint32_t size) {
+void Source::NoteRank(Rank rank) {
   const auto found = defects_.find(rank);
-  if (size == (found == defects_.end() ? 0 : found->second.wrong_block_size)) return;
-  defects_[rank].wrong_block_size = size;
+  const bool has_defect = found != defects_.end();
+  const bool is_known = has_defect && found->second.wrong_block_size == batch_.wrong_block_size &&
+                        found->second.unclear_group == batch_.unclear_group;
+  const bool is_well = batch_.wrong_block_size == 0 && !batch_.unclear_group;
+  if (is_known || (is_well && !has_defect)) return;
+  Defect& defect = defects_[rank];
+  defect.wrong_block_size = batch_.wrong_block_size;
+  defect.unclear_group = batch_.unclear_group;
   PublishStatus();
 }
 
@@ -265,26 +308,31 @@ void Source::Clear() {
   for (const Follower& follower : followers_)
     follower.health->SetPosition(std::nullopt);  // before the blocks go
   translator_.Reset();
-  DropBlocks();
+  ClearBlocks(true);
   fed_.clear();
   defects_.clear();
   PublishStatus();
 }
 
-void Source::DropBlocks() {
+void Source::ClearBlocks(bool drop_groups) {
   for (const Rank rank : fed_) {
     const auto target = targets_.find(rank);
     if (target == targets_.end()) continue;
     PlacementEvent event;
     event.kind = PlacementKind::kCleared;
     event.rank = rank;
-    target->second.index->index->Apply(target->second.slot, event);
-    target->second.index->hybrid->Drop(rank);
+    index::PartitionIndex& partition = *target->second.index;
+    partition.index->Apply(target->second.slot, event);
+    if (drop_groups) {
+      partition.hybrid->Drop(rank);
+    } else if (const auto sides = partition.hybrid->Find(rank)) {
+      sides->ApplyMain(event);
+    }
   }
 }
 
 void Source::ForgetBlocks() {
-  DropBlocks();
+  ClearBlocks(false);  // what cache groups are stays known
   for (const Rank rank : fed_) {
     NoteDefect(
         rank, StateReason::kUndecodable,
@@ -415,6 +463,12 @@ void Source::PublishStatus() {
     } else if (defect && defect->reason != StateReason::kNone && exact) {
       // A loss, which is the stream's and so every rank's, goes before.
       follower.health->SetStatus({RankState::kDegraded, defect->reason}, defect->detail, now);
+    } else if (defect && !defect->foreign.empty() && exact) {
+      follower.health->SetStatus({RankState::kDegraded, StateReason::kForeignRank}, defect->foreign,
+                                 now);
+    } else if (defect && defect->unclear_group && exact) {
+      follower.health->SetStatus({RankState::kDegraded, StateReason::kUnknownGroupKind},
+                                 UnclearText(*defect->unclear_group), now);
     } else {
       follower.health->SetStatus(status_, detail_, now);
     }

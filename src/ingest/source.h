@@ -79,7 +79,12 @@ class Source final : private StreamSink {
   };
   // What is wrong with the events of one rank although none is missing.
   struct Defect {
-    std::uint32_t wrong_block_size = 0;  // it heals; the rest stays until the stream starts over
+    // What heals: as the translator says, and, of a stream that brought nothing of its own rank
+    // yet, whose events it brings.
+    std::uint32_t wrong_block_size = 0;
+    std::optional<placement::UnclearGroup> unclear_group;
+    std::string foreign;
+    // What stays until the stream starts over.
     StateReason reason = StateReason::kNone;
     std::string detail;
   };
@@ -106,15 +111,17 @@ class Source final : private StreamSink {
   // `target` is that of `rank`, which most events are of.
   void ApplyEvents(Rank rank, const Target* target, const StreamMessage& message);
   void ForgetCounts();
-  // Of every rank that got events.
-  void DropBlocks();
+  // Of every rank that got events. `drop_groups`: what its cache groups are is forgotten, too.
+  void ClearBlocks(bool drop_groups);
   // ... which they were named wrongly by.
   void ForgetBlocks();
   void NoteDropped(Rank rank);
-  // `size` is the wrong block size that the rank stores with; 0 when it is right.
-  void NoteBlockSize(Rank rank, std::uint32_t size);
-  // The message names a rank that is not registered.
+  // What the batch says of the rank as a whole.
+  void NoteRank(Rank rank);
+  // The message, or an event of it, names a rank that is not registered.
   void NoteForeign(const StreamMessage& message, std::uint32_t dp_rank);
+  // What came is of `whose`, which is nothing of ours.
+  void NoteSilence(std::string_view whose, std::string_view advice);
   // The live message at hand was refused for its frames.
   void NoteFraming();
   // What the rank is told is wrong: its state is degraded until the stream starts over.

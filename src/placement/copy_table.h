@@ -60,6 +60,18 @@ class CopyTable {
   // `record` is one that Find or Add returned.
   void Erase(BlockRecord* record);
   void Clear();
+  [[nodiscard]] std::size_t size() const { return size_; }
+  // Calls `use` with every hash and its record, in no particular order.
+  template <typename Use>
+  void ForEach(Use use) {
+    for (std::size_t i = 0; i < keys_.size(); ++i) {
+      if (keys_[i] != kEmpty) use(keys_[i], *Current(&records_[i]));
+    }
+    if (has_zero_) use(kEmpty, *Current(&zero_));
+  }
+  // Erases what `drop` says, which may change a record that stays.
+  template <typename Drop>
+  void EraseIf(Drop drop);
   // Sets all counts to 0 and keeps the salts. Costs nothing now: a record is emptied when it is
   // found again.
   void ForgetCounts() {
@@ -105,5 +117,15 @@ class CopyTable {
   bool has_zero_ = false;
   BlockRecord zero_;
 };
+
+template <typename Drop>
+void CopyTable::EraseIf(Drop drop) {
+  std::vector<EngineHash> dropped;
+  ForEach([&](EngineHash hash, BlockRecord& record) {
+    if (drop(record)) dropped.push_back(hash);
+  });
+  for (const EngineHash hash : dropped)
+    Erase(Find(hash));
+}
 
 }  // namespace kvr::placement

@@ -25,6 +25,7 @@ enum class DropReason : std::uint8_t {
                              // has a group number goes to PlacementBatch::side
   kFurtherMainGroup,         // full attention beside the main group's; goes to PlacementBatch::side
   kUnlearnedGroup,           // a group whose kind was never announced
+  kTooManyGroups,            // a group beyond MemoryLimits::groups_max
   kAmbiguousCacheNamespace,  // under a parent that was stored with two salts
   kEmptyStore,               // a store or removal without hashes
   kSelfReferencing,          // a hash twice among the blocks and their parent
@@ -39,31 +40,20 @@ enum class DropReason : std::uint8_t {
   kUnknownResidency,  // of a cache that we cannot tell whose it is
 };
 
-inline constexpr std::size_t kDropReasonCount = 23;
+inline constexpr std::size_t kDropReasonCount = 24;
 inline constexpr std::array<std::string_view, kDropReasonCount> kDropReasonNames = {
-    "decode_error",
-    "unknown_event",
-    "unknown_ownership",
-    "unsupported_ownership",
-    "ignored_event",
-    "remote_locality",
-    "unknown_locality",
-    "unknown_medium",
-    "unknown_kind",
-    "non_main_group",
-    "further_main_group",
-    "unlearned_group",
-    "ambiguous_cache_namespace",
-    "empty_store",
-    "self_referencing",
-    "block_size_mismatch",
-    "partial_block",
-    "chunked_store",
-    "sparse_store",
-    "tokens_too_short",
-    "ambiguous_name",
-    "foreign_worker",
-    "unknown_residency"};
+    "decode_error",        "unknown_event",
+    "unknown_ownership",   "unsupported_ownership",
+    "ignored_event",       "remote_locality",
+    "unknown_locality",    "unknown_medium",
+    "unknown_kind",        "non_main_group",
+    "further_main_group",  "unlearned_group",
+    "too_many_groups",     "ambiguous_cache_namespace",
+    "empty_store",         "self_referencing",
+    "block_size_mismatch", "partial_block",
+    "chunked_store",       "sparse_store",
+    "tokens_too_short",    "ambiguous_name",
+    "foreign_worker",      "unknown_residency"};
 constexpr std::string_view DropReasonName(DropReason reason) {
   return kDropReasonNames[static_cast<std::size_t>(reason)];
 }

@@ -58,6 +58,8 @@ constexpr std::array<std::string_view, kDropReasonCount> kExplanations = {
     "it is of a full-attention group beside the main one; its blocks say how much of a prefix can "
     "be reused",
     "its cache group was never announced with a kind; the announcement may have been missed",
+    "the engine has more cache groups than are remembered of a rank, so what this one holds is not "
+    "known; raise `ingest.groups_max`",
     "its parent was stored under two cache salts, so whose prompt it goes on is not known",
     "it names no blocks, so there is nothing to store or remove",
     "it names the same block twice, or a block as its own parent, which no chain can have",
@@ -81,6 +83,10 @@ constexpr std::array<std::string_view, kDropReasonCount> kExplanations = {
 static_assert(!kExplanations.back().empty(), "every reason needs its words");
 
 }  // namespace
+
+std::string_view BatchErrorName(wire::DecodeErrc error) {
+  return error == wire::DecodeErrc::kOutOfRange ? "foreign_rank" : wire::DecodeErrcName(error);
+}
 
 std::string DropDetail(const DroppedEvent& dropped, const wire::EventBatch& batch,
                        std::uint32_t block_size) {
@@ -107,6 +113,7 @@ std::string DropDetail(const DroppedEvent& dropped, const wire::EventBatch& batc
     case DropReason::kNonMainGroup:
     case DropReason::kFurtherMainGroup:
     case DropReason::kUnlearnedGroup:
+    case DropReason::kTooManyGroups:
       return GroupText(*event);
     case DropReason::kPartialBlock:
     case DropReason::kChunkedStore:

@@ -6,9 +6,15 @@
 #include <string_view>
 
 #include "placement/placement_batch.h"
+#include "wire/decode_error.h"
 #include "wire/event_batch.h"
 
 namespace kvr::placement {
+
+// Why a payload is no batch for anybody: "truncated". `error` is Translate's. A batch is
+// "foreign_rank", as one of a rank that is not registered, if it names a data-parallel rank that
+// cannot exist: no other number of a batch itself has a range.
+std::string_view BatchErrorName(wire::DecodeErrc error);
 
 // The values behind the reason: "medium `FS`", "block_size 8, registered 16". Short, and without
 // tokens and salts; texts from outside are cut and lose what is not printable. `batch` is what the

@@ -22,25 +22,4 @@ inline std::optional<DropReason> CheckOrigin(const wire::EngineEvent& event) {
   return std::nullopt;
 }
 
-// Whether it is of the main cache group, as far as its own fields and what the group taught tell.
-inline std::optional<DropReason> CheckGroup(const wire::EngineEvent& event, GroupTable& groups) {
-  const GroupTable::Entry* learned = event.group ? groups.Find(*event.group) : nullptr;
-  const wire::GroupKind before = learned ? learned->kind : wire::GroupKind::kAbsent;
-  const wire::GroupKind kind = event.kind != wire::GroupKind::kAbsent ? event.kind : before;
-  if (kind == wire::GroupKind::kUnknown) return DropReason::kUnknownKind;
-  if (kind == wire::GroupKind::kOther) return DropReason::kNonMainGroup;
-  if (kind == wire::GroupKind::kAbsent) {
-    if (event.group.value_or(0) != 0) return DropReason::kUnlearnedGroup;
-  } else if (event.group && groups.IsFurther(*event.group)) {
-    return DropReason::kFurtherMainGroup;
-  }
-  return std::nullopt;
-}
-
-// Whether only a later event can say what the event means.
-inline bool NeedsKind(const wire::EngineEvent& event, GroupTable& groups) {
-  return event.group && event.kind == wire::GroupKind::kAbsent &&
-         groups.Find(*event.group) == nullptr;
-}
-
 }  // namespace kvr::placement

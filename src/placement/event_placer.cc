@@ -19,11 +19,6 @@ using wire::GroupKind;
 
 namespace {
 
-// Kinds of which nothing is looked for when a prefix is reused.
-bool NeverMatters(const GroupTable::Entry& entry) {
-  return entry.kind == GroupKind::kOther && entry.side.rule == SideRule::kNever;
-}
-
 template <typename T>
 wire::Slice Append(std::vector<T>& to, const std::vector<T>& what) {
   const wire::Slice slice{static_cast<std::uint32_t>(to.size()),
@@ -47,9 +42,7 @@ std::optional<DropReason> EventPlacer::PlaceOwn(const EngineEvent& event, const 
                                                 RankMemory& memory, PlacementBatch& out) {
   if (const auto reason = CheckOrigin(event)) return reason;
   if (event.type == EventType::kCleared) {
-    memory.blocks.Clear();
-    memory.held.Clear();
-    memory.chunks.Clear();
+    memory.ForgetCopies();
     Emit(event, PlacementKind::kCleared, Tier::kDevice, memory, out);
     ends_.push_back(0);
     return std::nullopt;
@@ -58,69 +51,10 @@ std::optional<DropReason> EventPlacer::PlaceOwn(const EngineEvent& event, const 
                                            : wire::TierFromMedium(event.medium);
   if (!tier) return DropReason::kUnknownMedium;
   if (OnPath(*tier)) {
-    if (event.type == EventType::kStored && event.group && event.kind != GroupKind::kAbsent) {
-      memory.groups.Learn(event);
-    }
-    const auto reason = CheckGroup(event, memory.groups);
-    if (*tier == Tier::kHostPinned && NeedsKind(event, memory.groups)) {
-      stats_.given_up_names += memory.held.Hold(batch, event, !reason);
-    }
-    if (reason) {
-      NoteSide(event, batch, *tier, memory, out);
-      return reason;
-    }
+    if (const auto reason = Sort(event, batch, *tier, memory, out)) return reason;
   }
   if (event.type == EventType::kRemoved) return Remove(event, batch, *tier, memory, out);
   return Store(event, batch, *tier, memory, out);
-}
-
-// After a store that told the kind of a group: what was held for that group comes now, by name.
-void EventPlacer::Release(const EngineEvent& teller, EventBatch& batch, RankMemory& memory,
-                          PlacementBatch& out) {
-  if (teller.type != EventType::kStored || !teller.group || teller.kind == GroupKind::kAbsent ||
-      memory.groups.Find(*teller.group) == nullptr) {
-    return;
-  }
-  for (const HeldEvents::Event& held : memory.held.Take(*teller.group)) {
-    EngineEvent event;
-    event.index = teller.index;
-    event.group = held.group;
-    event.hashes = Append(batch.hashes, held.names);
-    const bool main = !CheckGroup(event, memory.groups);
-    if (held.as_main) {
-      if (main) continue;
-      // It was not the main's.
-      if (!held.removed) Remove(event, batch, Tier::kHostPinned, memory, out);
-    }
-    event.type = held.removed ? EventType::kRemoved : EventType::kStored;
-    event.copies_left = Append(batch.copies_left, held.copies_left);
-    if (!main) {
-      NoteSide(event, batch, Tier::kHostPinned, memory, out);
-    } else if (held.removed) {
-      Remove(event, batch, Tier::kHostPinned, memory, out);
-    } else {
-      Store(event, batch, Tier::kHostPinned, memory, out);
-    }
-  }
-}
-
-// An event on the path that is not the main group's.
-void EventPlacer::NoteSide(const EngineEvent& event, const EventBatch& batch, Tier tier,
-                           RankMemory& memory, PlacementBatch& out) {
-  const GroupTable::Entry* entry = event.group ? memory.groups.Find(*event.group) : nullptr;
-  if (entry == nullptr || NeverMatters(*entry)) return;
-  SideEvent& side = out.side.emplace_back();
-  side.before = static_cast<std::uint32_t>(out.events.size());
-  side.group = entry->side;
-  side.removed = event.type == EventType::kRemoved;
-  side.tier = tier;
-  const auto hashes = batch.HashesOf(event);
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    SideCopy& copy = out.side_copies.emplace_back(SideCopy{hashes[i]});
-    const std::uint32_t left = batch.CopiesLeftOf(event, i);
-    if (left != wire::kCopiesUnknown) copy.left = left;
-  }
-  side_ends_.push_back(out.side_copies.size());
 }
 
 PlacementEvent& EventPlacer::Emit(const EngineEvent& event, PlacementKind kind, Tier tier,
@@ -206,10 +140,9 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
   if (hash_only) hasher_.AppendNames(names, out.blocks);
   const bool eligible =
       complete && !hash_only && (!off_device || KeysAreTold(batch, event, memory.blocks));
-  found_.Clear();
-  AddCopies(std::span(out.blocks).subspan(before),
-            {tier, event.sole, event.parent, hash_only ? nullptr : &salt, hasher_.keyed()},
-            memory.blocks, found_, stats_);
+  CountCopies(std::span(out.blocks).subspan(before),
+              {tier, event.sole, event.parent, hash_only ? nullptr : &salt, hasher_.keyed()},
+              memory);
   Withdraw(event, found_.moved, Tier::kHostPinned, memory, out);
   Withdraw(event, found_.misplaced, Tier::kDevice, memory, out);
   if (found_.refuse) {
@@ -259,9 +192,9 @@ bool EventPlacer::StoreChunk(const EngineEvent& event, const EventBatch& batch, 
   if (repeated) return true;
   const std::size_t before = out.blocks.size();
   hasher_.AppendNames(chunk->names, out.blocks);
-  found_.Clear();
-  AddCopies(std::span(out.blocks).subspan(before), {tier, false, std::nullopt, nullptr, {}},
-            memory.blocks, found_, stats_);
+  CountCopies(std::span(out.blocks).subspan(before), {tier, false, std::nullopt, nullptr, {}},
+              memory);
+  memory.numberless = true;  // whatever the event says: a chunk's blocks are of no group
   if (found_.refuse) {
     out.blocks.resize(before);
     return true;
@@ -270,6 +203,14 @@ bool EventPlacer::StoreChunk(const EngineEvent& event, const EventBatch& batch, 
   ends_.push_back(out.blocks.size());
   stats_.stored_blocks += chunk->names.size();
   return true;
+}
+
+void EventPlacer::CountCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts,
+                              RankMemory& memory) {
+  found_.Clear();
+  const std::uint64_t uncounted = stats_.uncounted_blocks;
+  AddCopies(stored, facts, memory.blocks, found_, stats_);
+  memory.uncounted = memory.uncounted || stats_.uncounted_blocks != uncounted;
 }
 
 bool EventPlacer::RepeatsHash(const EngineEvent& event, const EventBatch& batch) {

@@ -21,8 +21,8 @@
 namespace kvr::placement {
 
 // Places the events of one decoded batch after the other, each by what earlier ones taught about
-// its rank. Begin, then Place for each event and perhaps ExpireChunks, then End. Not thread-safe;
-// `options` and `stats` must outlive it.
+// its rank. Begin, then Place for each event and perhaps ExpireChunks, then NoteRank and End. Not
+// thread-safe; `options` and `stats` must outlive it.
 class EventPlacer {
  public:
   EventPlacer(const TranslatorOptions& options, TranslatorStats& stats)
@@ -32,26 +32,40 @@ class EventPlacer {
     ends_.clear();
     side_ends_.clear();
   }
-  // Adds to `out` what the event of `batch` means; else says why it means nothing. What was held
-  // for want of it comes after it: names are appended to `batch` for that.
-  std::optional<DropReason> Place(const wire::EngineEvent& event, wire::EventBatch& batch,
+  // Adds to `out` what the event of `batch` means; else says why it means nothing.
+  std::optional<DropReason> Place(const wire::EngineEvent& event, const wire::EventBatch& batch,
                                   RankMemory& memory, PlacementBatch& out) {
+    told_ = nullptr;
     const auto reason = PlaceOwn(event, batch, memory, out);
-    if (!memory.held.empty()) Release(event, batch, memory, out);
+    if (told_ != nullptr) Settle(event, *told_, memory, out);
     return reason;
   }
-  // Removes the copies of chunks whose time is over.
+  // Removes the copies of chunks whose time is over: names are appended to `batch` for that.
   void ExpireChunks(wire::EventBatch& batch, RankMemory& memory, PlacementBatch& out);
+  void NoteRank(RankMemory& memory, PlacementBatch& out);
   // The vectors behind the spans of `out` have stopped growing.
   void End(PlacementBatch& out) const;
 
  private:
   std::optional<DropReason> PlaceOwn(const wire::EngineEvent& event, const wire::EventBatch& batch,
                                      RankMemory& memory, PlacementBatch& out);
-  void Release(const wire::EngineEvent& teller, wire::EventBatch& batch, RankMemory& memory,
-               PlacementBatch& out);
+  // group_placer.cc: whose event it is.
+  std::optional<DropReason> Sort(const wire::EngineEvent& event, const wire::EventBatch& batch,
+                                 Tier tier, RankMemory& memory, PlacementBatch& out);
+  std::optional<DropReason> SortNumberless(const wire::EngineEvent& event, RankMemory& memory);
+  void FollowMain(const wire::EngineEvent& event, std::optional<std::uint32_t> before,
+                  RankMemory& memory, PlacementBatch& out);
+  void TakeBack(const wire::EngineEvent& event, RankMemory& memory, PlacementBatch& out);
+  void Settle(const wire::EngineEvent& event, GroupTable::Group& group, RankMemory& memory,
+              PlacementBatch& out);
+  void StoreHeld(const wire::EngineEvent& event, const GroupTable::Group& group, Tier tier,
+                 RankMemory& memory, PlacementBatch& out);
+  void NoteHeld(const GroupTable::Group& group, Tier tier, PlacementBatch& out);
   void NoteSide(const wire::EngineEvent& event, const wire::EventBatch& batch, Tier tier,
-                RankMemory& memory, PlacementBatch& out);
+                const GroupTable::Group& group, PlacementBatch& out);
+  SideEvent& AddSide(const SideGroup& group, Tier tier, PlacementBatch& out);
+
+  // event_placer.cc: what it does to the main group's blocks.
   PlacementEvent& Emit(const wire::EngineEvent& event, PlacementKind kind, Tier tier,
                        const RankMemory& memory, PlacementBatch& out);
   std::optional<DropReason> Remove(const wire::EngineEvent& event, const wire::EventBatch& batch,
@@ -64,11 +78,14 @@ class EventPlacer {
                 RankMemory& memory, PlacementBatch& out);
   bool StoreChunk(const wire::EngineEvent& event, const wire::EventBatch& batch, Tier tier,
                   std::uint32_t block_size, RankMemory& memory, PlacementBatch& out);
+  void CountCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts,
+                   RankMemory& memory);
   bool RepeatsHash(const wire::EngineEvent& event, const wire::EventBatch& batch);
 
   const TranslatorOptions& options_;
   TranslatorStats& stats_;
   BlockHasher hasher_;
+  GroupTable::Group* told_ = nullptr;   // by the event at hand, which changed what is known of it
   HashSet seen_;                        // scratch, kept for its capacity
   Contradictions found_;                // the same
   std::vector<TierSet> tiers_;          // the same

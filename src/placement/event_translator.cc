@@ -1,6 +1,6 @@
 #include "placement/event_translator.h"
 
-#include <vector>
+#include <deque>
 
 #include "placement/digest_sense.h"
 #include "placement/event_placer.h"
@@ -59,7 +59,7 @@ class EventTranslator::Impl {
     }
     if (memory->chunks.expires()) placer_.ExpireChunks(batch_, *memory, out);
     if (!batch_.bad.empty()) out.SortDropped();
-    out.wrong_block_size = memory->wrong_block_size;
+    placer_.NoteRank(*memory, out);
     placer_.End(out);
     return {};
   }
@@ -72,10 +72,8 @@ class EventTranslator::Impl {
   }
 
   void ForgetCounts() {
-    for (RankMemory& memory : ranks_) {
-      memory.blocks.ForgetCounts();
-      memory.held.Clear();  // a removal may be among what was lost
-    }
+    for (RankMemory& memory : ranks_)
+      memory.ForgetCounts();
   }
 
   const wire::EventBatch& decoded() const { return batch_; }
@@ -91,11 +89,8 @@ class EventTranslator::Impl {
     if (verdict == DigestSense::Verdict::kForgetAndDecode) {
       ++stats_.digest_changes;
       out.forget = true;
-      for (RankMemory& rank : ranks_) {
-        rank.blocks.Clear();
-        rank.held.Clear();
-        rank.chunks.Clear();
-      }
+      for (RankMemory& rank : ranks_)
+        rank.ForgetCopies();
     }
     options_.limits.digests = digests_.reading().end;
     // What could be decoded by one end can be by the other.
@@ -135,7 +130,7 @@ class EventTranslator::Impl {
 
   TranslatorOptions options_;
   TranslatorStats stats_;
-  std::vector<RankMemory> ranks_;
+  std::deque<RankMemory> ranks_;
   wire::TrtllmJsonDecoder json_;
   RouterPlacement router_;
   DigestSense digests_;

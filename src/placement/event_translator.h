@@ -24,6 +24,19 @@ namespace kvr::placement {
 // parent that was counted. (The pieces of blocks that some engines announce between their full
 // blocks can have the registered size by chance, but never a known parent.)
 //
+// Cache groups: the index is made of one, the main group; the others' events are side events. What
+// a rank's stores told, in whatever order and batches, decides:
+// * The main group is the one of lowest number that a store told to be of full attention. Until
+//   some is told, it is group 0 while its own kind is not told; events without a number are its.
+// * A group that is told two kinds is of unknown kind. If it would be the main one, none is.
+// * Of a side group the largest block size (of the device, if the device told one) and window
+// count. When the main group turns out to be another, what the earlier one let into the index is
+// removed again and becomes side copies. If that cannot be told apart any more, because events were
+// lost, copies were not counted, or some came without a number, the rank is cleared; see
+// lost_copies. Copies of a group without a kind wait for it; see MemoryLimits::held_names_max.
+// Until then, as with a group of unknown kind, PlacementBatch::unclear_group is set and no prefix
+// counts as reusable.
+//
 // One translator a stream: its state is what earlier frames taught. Frames must come in the
 // engine's order. Not thread-safe. Never logs, never throws on bytes from outside.
 class EventTranslator {

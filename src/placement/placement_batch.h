@@ -37,6 +37,14 @@ struct SideEvent {
   std::span<const SideCopy> copies;  // none when the event only made the group known
 };
 
+// A cache group of which it is not known what a prefix needs of it, and why.
+struct UnclearGroup {
+  std::uint32_t group = 0;                       // its number; 2^32 - 1 when it has none
+  DropReason why = DropReason::kUnlearnedGroup;  // or kUnknownKind, kTooManyGroups
+
+  friend bool operator==(const UnclearGroup&, const UnclearGroup&) = default;
+};
+
 // What one frame of an engine means for an index. Reused from frame to frame: once warm, filling it
 // allocates nothing. The events' spans point into the batch and are valid until it is filled again
 // or destroyed; session ids point into the frame. Not thread-safe; movable.
@@ -46,6 +54,11 @@ struct PlacementBatch {
   // The block size, in tokens, that the rank's main group stores with instead of the registered
   // one; 0 while they agree. What is stored so is dropped.
   std::uint32_t wrong_block_size = 0;
+  // While there is one, how much of a prefix can be reused is not known. It may become clear.
+  std::optional<UnclearGroup> unclear_group;
+  // Copies that the rank may still hold are no longer known: the main group turned out to be
+  // another when they could not be told apart any more, or they had found no room.
+  bool lost_copies = false;
   // What came before is to be forgotten, of all ranks of the stream: its digests were read by the
   // wrong end, so that blocks would not be found when they go.
   bool forget = false;
@@ -63,6 +76,8 @@ struct PlacementBatch {
     ts = 0;
     dp_rank.reset();
     wrong_block_size = 0;
+    unclear_group.reset();
+    lost_copies = false;
     forget = false;
     events.clear();
     event_index.clear();

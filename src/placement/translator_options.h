@@ -27,9 +27,11 @@ struct MemoryLimits {
   // Blocks whose copies are counted. Beyond it a removal passes at the first copy that goes and a
   // salt is not inherited: the index then knows too little, never too much.
   std::size_t counted_blocks_max = std::size_t{1} << 24;
-  // Names of host copies that wait until the kind of their cache group is known. With more none
-  // waits any more until the rank is cleared: a store that is kept without its removal would
-  // promise too much.
+  // Cache groups. The events of one more are dropped as too_many_groups, and no prefix of the rank
+  // counts as reusable: what the group has is not known.
+  std::size_t groups_max = 256;
+  // Names whose copies wait until the kind of their cache group is told. Further ones do not: too
+  // little is known then, never too much; see PlacementBatch::lost_copies.
   std::size_t held_names_max = 16'384;
   // Blocks of TensorRT-LLM that were left out because they were not full, so that their removals
   // are left out as well. Beyond it the older half is forgotten: such a removal then passes, finds
@@ -78,6 +80,7 @@ struct TranslatorStats {
   std::uint64_t crowded_chunks = 0;      // beyond MemoryLimits::chunks_max
   std::uint64_t forgotten_partials = 0;  // beyond MemoryLimits::partial_blocks_max
   std::uint64_t forgotten_digests = 0;   // beyond MemoryLimits::digests_max
+  std::uint64_t main_changes = 0;        // the main group turned out to be another
   std::uint64_t cut_blocks = 0;          // at the end of a store, for want of tokens
   std::uint64_t legacy_layouts = 0;      // see wire::EventBatch
   // Fields of a wrong type without which the event is good; see wire::SkippedFields and

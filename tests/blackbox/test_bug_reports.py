@@ -452,6 +452,52 @@ class Groups(IndexerTest):
         self.assertEqual((listener["state"], listener["reason"]),
                          ("degraded", "unknown_group_kind"))
 
+    def test_report_020_the_main_group_is_that_of_the_lowest_number_in_any_order(self):
+        kind = lambda group: {"group_idx": group, "kv_cache_spec_kind": "full_attention"}
+        events = [stored([11], None, A, **kind(0)), stored([11, 12], None, A + B, **kind(3)),
+                  stored([11], None, A, group_idx=1, kv_cache_spec_kind="sliding_window")]
+        for worker, order in enumerate(itertools.permutations(events), 1):
+            engine = self.engine(worker)
+            for event in order:
+                engine.send(event)
+            self.drain(engine)
+            self.assertEqual(self.indexer.tiers(A + B, worker), (4, 4, 4))
+            self.send(engine, removed([11], group_idx=0))
+            self.assertIsNone(self.indexer.tiers(A + B, worker))
+            self.assertEqual(self.indexer.listener(worker)["state"], "exact")
+            engine.close()
+
+    def test_a_group_whose_kind_is_told_late(self):
+        engine = self.engine(1)
+        self.send(engine, stored([11], None, A, group_idx=0, kv_cache_spec_kind="full_attention"),
+                  stored([11], None, A, group_idx=3))
+        self.assertEqual(self.indexer.query(A)["hybrid"], {"1": {"0": 0}})
+        listener = self.indexer.listener()
+        self.assertEqual((listener["state"], listener["reason"], listener["detail"]),
+                         ("degraded", "unknown_group_kind",
+                          "the cache group 3 is of a kind that no event has told; "
+                          "no prefix is credited"))
+        self.send(engine, stored([12], 11, B, group_idx=3, kv_cache_spec_kind="mamba"))
+        self.assertEqual(self.indexer.query(A)["hybrid"], {"1": {"0": 4}})
+        self.assertEqual(self.indexer.listener()["state"], "exact")
+
+
+class GroupLimit(IndexerTest):
+    words = ("--ingest-groups-max", 2)
+
+    def test_a_group_too_many(self):
+        engine = self.engine(1)
+        kinds = ("full_attention", "sliding_window", "mamba")
+        self.send(engine, *(stored([11], None, A, group_idx=i, kv_cache_spec_kind=kind)
+                            for i, kind in enumerate(kinds)))
+        self.expect(A, 4)
+        self.assertEqual(self.indexer.query(A)["hybrid"], {"1": {"0": 0}})
+        self.assertEqual(self.indexer.filtered("too_many_groups"), 1)
+        listener = self.indexer.listener()
+        self.assertEqual((listener["state"], listener["reason"]),
+                         ("degraded", "unknown_group_kind"))
+        self.assertIn("ingest.groups_max", listener["detail"])
+
 
 class Tiers(IndexerTest):
     def setUp(self):

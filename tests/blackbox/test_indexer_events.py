@@ -412,7 +412,9 @@ class Events(IndexerTest):
                 self.assertEqual(self.indexer.filtered(reason), before + 1)
                 self.assertEqual(self.indexer.scores(A), {})
         self.assertEqual(self.indexer.dumped(), [])
-        self.assertEqual(self.indexer.listener()["state"], "exact")
+        self.assertEqual(self.indexer.listener()["detail"],  # of `quantum`
+                         "the cache group without a number is of a kind that is not known here; "
+                         "no prefix is credited")
 
     def test_row_88_clear(self):
         rank1, other = self.engine(1, rank=1), self.engine(2)
@@ -432,7 +434,10 @@ class Events(IndexerTest):
         self.send(self.source, stored([12], None, B), rank=0)
         self.assertEqual(self.indexer.scores(A), {})
         self.expect(B, 4)
-        self.assertEqual(self.indexer.metrics().total("kvr_ingest_batches_rejected_total"), 2)
+        self.assertEqual(self.indexer.metrics().total("kvr_ingest_batches_rejected_total",
+                                                      reason="foreign_rank"), 2)
+        listener = self.indexer.listener()
+        self.assertEqual((listener["state"], listener["reason"]), ("degraded", "foreign_rank"))
         self.assertEqual(self.indexer.dumped(1, 4294967295), [])
 
     def test_row_90_a_registered_rank_on_a_shared_stream(self):

@@ -61,7 +61,8 @@ BATCHES = [
     ("B5", pack({"ts": 1.5, "events": [of_a()]}), HELD, {}),
     ("B6", pack({"ts": 1.5, "events": [of_a()], "dp_rank": 0}), HELD, {}),
     ("B7", pack([1700000000, [of_a()], 0]), HELD, {}),
-    ("B8", envelope(of_a(), end=(-1,)), NOTHING, {"dp_rank": 1}),
+    ("B8", envelope(of_a(), end=(-1,)), NOTHING, {"foreign_rank": 1}),
+    ("B8", envelope(of_a(), end=(2**40,)), NOTHING, {"foreign_rank": 1}),
     ("B10", bytes.fromhex("93cb3ff80000000000009197ab426c6f636b53746f726564920102c0980102030405060708"
                           "04c0a347505500"), [of(A + B, 8)], {}),
     ("B12", envelope(array(), ["BlockStored", [12], 11, ["x"], 4]), HELD, {"decode_error": 1}),

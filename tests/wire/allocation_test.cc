@@ -128,5 +128,46 @@ TEST(Allocations, RouterEventsIntoAWarmBatchMakeNone) {
   ExpectNoAllocations({list}, 3);
 }
 
+// A hybrid model: main group, window, state, a further main group and one of which no kind is told.
+TEST(Allocations, TranslatingSideGroupsIntoAWarmBatchMakesNone) {
+  struct Group {
+    std::uint32_t number;
+    std::string_view kind;
+  };
+  constexpr std::array<Group, 5> kGroups = {
+      {{0, "full_attention"}, {1, "sliding_window"}, {2, "mamba"}, {3, "mla_attention"}, {4, ""}}};
+  std::vector<EngineHash> hashes;
+  std::vector<TokenId> tokens;
+  for (std::uint32_t i = 0; i < 64; ++i)
+    hashes.push_back(EngineHash{i * 0x9E3779B97F4A7C15u});
+  for (std::uint32_t i = 0; i < 64 * 4; ++i)
+    tokens.push_back(i * 601);
+  wire::EventBatch events;
+  for (const Group& group : kGroups) {
+    auto& stored = events.AddStored(hashes, std::nullopt, tokens, 4);
+    stored.group = group.number;
+    if (group.kind.empty()) continue;
+    stored.kind = wire::GroupKindFromName(group.kind);
+    stored.kind_name = group.kind;
+    stored.window = 16;
+  }
+  for (const Group& group : kGroups)
+    events.AddRemoved(hashes).group = group.number;
+  std::string frame;
+  EncodeEventBatch(events, *wire::DialectByName("vllm-0.24"), frame);
+
+  placement::EventTranslator translator(StreamOptions());
+  placement::PlacementBatch out;
+  const auto translate = [&] {
+    for (int i = 0; i < 100; ++i)
+      EXPECT_TRUE(translator.Translate(std::as_bytes(std::span(frame)), out));
+  };
+  translate();
+  ASSERT_EQ(out.events.size(), 2u);
+  ASSERT_EQ(out.side.size(), 6u);
+  ASSERT_EQ(out.dropped.size(), 8u);
+  EXPECT_EQ(AllocationsIn(translate), 0u);
+}
+
 }  // namespace
 }  // namespace kvr::test

@@ -1,12 +1,16 @@
 // Engine payloads of hybrid models, from the bytes to what can be reused.
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
@@ -44,10 +48,10 @@ constexpr Kind kFurther = {"full_attention", 3};
 // One rank of a partition and its stream.
 class Node {
  public:
-  explicit Node(std::uint32_t block_size = kBlockSize)
+  explicit Node(std::uint32_t block_size = kBlockSize, const placement::MemoryLimits& memory = {})
       : partition_(*indexes_.GetOrCreate({"m", "default"}, block_size)),
         slot_(*partition_->index->AddRank(rank_)),
-        translator_({.rank = rank_, .block_size = block_size}) {}
+        translator_({.rank = rank_, .block_size = block_size, .memory = memory}) {}
 
   // Names and tokens are written by the caller; the batch goes out with Send.
   void Store(const Kind& kind, const std::vector<std::uint64_t>& names,
@@ -59,10 +63,20 @@ class Node {
     if (parent) under = EngineHash{*parent};
     wire::EngineEvent& event = batch_.AddStored(hashes, under, tokens, kind.block_size);
     event.group = kind.group;
+    if (kind.name.empty()) return;  // an engine that numbers groups and does not say what they are
     event.kind = wire::GroupKindFromName(kind.name);
     event.kind_name = kind.name;
     event.window = kind.window;
   }
+  void StoreNumberless(const std::vector<std::uint64_t>& names, std::optional<std::uint64_t> parent,
+                       const std::vector<TokenId>& tokens, std::string_view kind = {}) {
+    Store({"", 0}, names, parent, tokens);
+    wire::EngineEvent& event = batch_.events.back();
+    event.group.reset();
+    event.kind = kind.empty() ? wire::GroupKind::kAbsent : wire::GroupKindFromName(kind);
+    event.kind_name = kind;
+  }
+  void LoseMessages() { translator_.ForgetCounts(); }
   // As engines send it: with the number of the group and nothing else.
   void Remove(const Kind& kind, std::uint64_t name) {
     const EngineHash hash{name};
@@ -110,7 +124,50 @@ class Node {
     return {overlap.depth(), partition_->hybrid->HitOf(overlap, overlap.depth())};
   }
 
+  // All that is known: the blocks of the index, a line each, and the side groups.
+  std::string State() const {
+    std::set<std::string> lines;
+    index::RankCopy held;
+    partition_->index->CopyRank(rank_, held);
+    for (const index::RankCopy::Run& run : held.runs) {
+      std::optional<EngineHash> parent = run.parent;
+      for (std::size_t i = run.begin; i < run.end; ++i) {
+        const PlacedBlock& block = held.blocks[i];
+        lines.insert(fmt::format("main {}={} <{} tiers {}", Raw(block.engine), Raw(block.local),
+                                 parent ? Raw(*parent) : 0, run.tiers));
+        parent = block.engine;
+      }
+    }
+    if (const auto sides = partition_->hybrid->Find(rank_)) {
+      for (const index::SideGroupCopy& group : sides->Copy()) {
+        const SideGroup& about = group.about;
+        if (about.group == 0xFFFF'FFFF) {  // whether all is clear
+          EXPECT_EQ(about.rule == SideRule::kNever, out_.unclear_group.has_value());
+          continue;
+        }
+        std::string line =
+            fmt::format("side {} rule {} size {} window {}:", about.group,
+                        static_cast<int>(about.rule), about.block_size, about.window);
+        std::set<std::string> blocks;
+        for (const index::SideGroupCopy::Block& block : group.blocks)
+          blocks.insert(fmt::format(" {}/{}", Raw(block.name), block.tiers));
+        for (const std::string& block : blocks)
+          line += block;
+        lines.insert(line);
+      }
+    }
+    if (out_.unclear_group) {
+      lines.insert(fmt::format("unclear {} {}", out_.unclear_group->group,
+                               placement::DropReasonName(out_.unclear_group->why)));
+    }
+    std::string text;
+    for (const std::string& line : lines)
+      text += line + "\n";
+    return text;
+  }
+
   const placement::EventTranslator& translator() const { return translator_; }
+  const placement::PlacementBatch& last() const { return out_; }
 
  private:
   const Rank rank_{WorkerId{1}, 0};
@@ -291,14 +348,231 @@ TEST(HybridModels, HeldCopiesAreBoundedAndGoWithAClear) {
   constexpr Kind kFull = {"full_attention", 3};
   for (const bool too_many : {false, true}) {
     Node node;
-    node.StoreHost(kFull, 12);
     for (std::uint64_t i = 0; too_many && i < 20'000; ++i)
       node.StoreHost(kWindow, 1'000 + i);
+    node.StoreHost(kFull, 12);
     if (!too_many) node.ClearAll();
     node.Store(kFull, {11, 12}, std::nullopt, Tokens(0, 2));
     node.Remove(kFull, 12);
     node.Send();
     EXPECT_EQ(node.Ask(Tokens(0, 2)).held, 1u);
+  }
+}
+
+// --- which group is the main one ---------------------------------------------------------------
+
+// Events of a step, under a number. Steps of one number keep their order, as those of one group do;
+// all others come in every order, in one batch and in one each.
+struct NumberedStep {
+  int group = 0;
+  std::function<void(Node&)> play;
+};
+
+// What all orders come to. The steps are ordered by number.
+std::string InAllOrders(const std::vector<NumberedStep>& steps,
+                        const placement::MemoryLimits& memory = {}) {
+  std::vector<int> order;
+  for (const NumberedStep& step : steps)
+    order.push_back(step.group);
+  std::string first;
+  do {
+    for (const bool one_batch : {true, false}) {
+      std::string told = one_batch ? "one batch" : "many batches";
+      Node node(kBlockSize, memory);
+      std::vector<bool> played(steps.size());
+      for (const int group : order) {
+        std::size_t next = 0;
+        while (played[next] || steps[next].group != group)
+          ++next;
+        played[next] = true;
+        told += " " + std::to_string(next);
+        steps[next].play(node);
+        if (!one_batch) node.Send();
+      }
+      if (one_batch) node.Send();
+      const std::string state = node.State();
+      if (first.empty()) first = state;
+      EXPECT_EQ(state, first) << told;
+      EXPECT_FALSE(node.last().lost_copies) << told;
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+  return first;
+}
+
+auto Stores(const Kind& kind, std::vector<std::uint64_t> names) {
+  return [=](Node& node) {
+    node.Store(kind, names, std::nullopt, Tokens(0, static_cast<std::uint32_t>(names.size())));
+  };
+}
+
+constexpr Kind kUntold0 = {"", 0};
+constexpr Kind kFull0 = {"full_attention", 0};
+constexpr Kind kFull3 = {"full_attention", 3};
+constexpr Kind kFull7 = {"mla_attention", 7};
+constexpr Kind kMamba0 = {"mamba", 0};
+
+TEST(MainGroup, IsTheFullAttentionGroupOfTheLowestNumber) {
+  const std::string state = InAllOrders({{0, Stores(kFull0, {11, 12})},
+                                         {1, Stores(kWindow, {11, 12})},
+                                         {3, Stores(kFull3, {11, 12, 13})},
+                                         {3, [](Node& node) { node.Remove(kFull3, 12); }},
+                                         {7, Stores(kFull7, {11})}});
+  EXPECT_THAT(state, testing::HasSubstr("main 12="));
+  EXPECT_THAT(state, testing::Not(testing::HasSubstr("main 13=")));
+  EXPECT_THAT(state, testing::HasSubstr("side 3 rule 0 size 4 window 0: 11/1 13/1\n"));
+  EXPECT_THAT(state, testing::HasSubstr("side 7 rule 0 size 4 window 0: 11/1\n"));
+}
+
+TEST(MainGroup, CopiesAreOfTheGroupThatStoredThem) {
+  for (const bool lower_first : {true, false}) {
+    Node node;
+    const auto lower = Stores(kFull0, {11, 12});
+    const auto higher = Stores(kFull3, {11, 12});
+    lower_first ? lower(node) : higher(node);
+    node.Send();
+    lower_first ? higher(node) : lower(node);
+    node.Send();
+    node.Remove(kFull0, 12);
+    node.Send();
+    EXPECT_EQ(node.Ask(Tokens(0, 2)).held, 1u);
+    node.Remove(kFull3, 11);
+    node.Send();
+    EXPECT_EQ(node.Ask(Tokens(0, 2)).held, 1u);
+    EXPECT_EQ(node.Ask(Tokens(0, 2)).hit, 0u);
+  }
+}
+
+TEST(MainGroup, IsGroupZeroUntilItsKindIsTold) {
+  const std::string state = InAllOrders({{0, Stores(kUntold0, {11, 12})},
+                                         {1, Stores(kMamba0, {12})},
+                                         {1, [](Node& node) { node.StoreHost(kMamba0, 12); }},
+                                         {3, Stores(kFull3, {11, 12})}});
+  EXPECT_THAT(state, testing::HasSubstr("main 12="));
+  EXPECT_THAT(state, testing::HasSubstr("side 0 rule 2 size 4 window 0: 11/1 12/3\n"));
+}
+
+TEST(MainGroup, IsNotGroupZeroWithoutAKindBesideAToldOne) {
+  const std::string state = InAllOrders({{0, Stores(kUntold0, {11, 12, 13})},
+                                         {1, [](Node& node) { node.StoreHost(kUntold0, 12); }},
+                                         {3, Stores(kFull3, {11, 12})}});
+  EXPECT_THAT(state, testing::HasSubstr("main 12="));
+  EXPECT_THAT(state, testing::Not(testing::HasSubstr("main 13=")));
+  EXPECT_THAT(state, testing::HasSubstr("unclear 0 unlearned_group\n"));
+}
+
+TEST(MainGroup, GroupZeroMayTurnOutToBeItAfterAll) {
+  const std::string state = InAllOrders({{0, Stores(kUntold0, {11, 12})},
+                                         {1, Stores(kFull0, {11, 12, 13})},
+                                         {3, Stores(kFull3, {11})},
+                                         {4, [](Node& node) { node.StoreHost(kUntold0, 12); }}});
+  EXPECT_THAT(state, testing::HasSubstr("main 13="));
+  EXPECT_THAT(state, testing::HasSubstr("<11 tiers 3\n")) << "12 is in host memory, too";
+  EXPECT_THAT(state, testing::HasSubstr("side 3 rule 0 size 4 window 0: 11/1\n"));
+  EXPECT_THAT(state, testing::Not(testing::HasSubstr("unclear")));
+}
+
+TEST(MainGroup, ThatIsToldTwoKindsIsNone) {
+  const std::string state = InAllOrders({{0, Stores(kFull0, {11, 12})},
+                                         {1, Stores(kMamba0, {12})},
+                                         {3, Stores(kFull3, {11, 12})},
+                                         {4, Stores(kWindow, {11, 12})}});
+  EXPECT_THAT(state, testing::Not(testing::HasSubstr("main")));
+  EXPECT_THAT(state, testing::HasSubstr("side 0 rule 3"));
+  EXPECT_THAT(state, testing::HasSubstr("side 3 rule 0 size 4 window 0: 11/1 12/1\n"));
+  EXPECT_THAT(state, testing::HasSubstr("unclear 0 unknown_kind\n"));
+}
+
+TEST(MainGroup, SizesAndWindowsAreTheLargestThatWereTold) {
+  const Kind small = {"sliding_window", 1, 8, 2};
+  const Kind large = {"sliding_window", 1, 16, 8};
+  const Kind none = {"sliding_window", 1, std::nullopt, 4};
+  const std::string state = InAllOrders({{0, Stores(kMain, {11, 12})},
+                                         {1, Stores(small, {11})},
+                                         {2, Stores(large, {12})},
+                                         {3, Stores(none, {12})}});
+  EXPECT_THAT(state, testing::HasSubstr("side 1 rule 1 size 8 window 16: 11/1 12/1\n"));
+}
+
+TEST(MainGroup, AfterALossWhatIsTakenBackIsAllOfIt) {
+  Node node;
+  Stores(kFull3, {11, 12})(node);
+  node.Send();
+  node.LoseMessages();
+  Stores(kFull0, {11})(node);
+  node.Send();
+  EXPECT_TRUE(node.last().lost_copies);
+  EXPECT_EQ(node.Ask(Tokens(0, 2)).held, 1u) << "12 is the other group's";
+}
+
+TEST(MainGroup, CopiesWithoutANumberGoWithAWrongOne) {
+  Node node;
+  node.Store({"", 0}, {11}, std::nullopt, Tokens(0, 1));
+  node.StoreNumberless({12}, 11, Tokens(1, 1));
+  node.Send();
+  EXPECT_EQ(node.Ask(Tokens(0, 2)).held, 2u);
+  Stores(kFull3, {11})(node);
+  node.Send();
+  EXPECT_TRUE(node.last().lost_copies) << "whose block 12 is nobody can tell";
+  EXPECT_EQ(node.Ask(Tokens(0, 2)).held, 1u);
+}
+
+TEST(GroupLimit, AGroupBeyondItMakesNoPrefixUsable) {
+  placement::MemoryLimits memory;
+  memory.groups_max = 2;
+  Node node(kBlockSize, memory);
+  Stores(kMain, {11})(node);
+  Stores(kWindow, {11})(node);
+  node.Send();
+  EXPECT_EQ(node.Ask(Tokens(0, 1)).hit, 1u);
+  EXPECT_EQ(node.last().unclear_group, std::nullopt);
+  Stores(kMamba, {11})(node);
+  Stores(kMain, {11, 12})(node);
+  node.Send();
+  EXPECT_EQ(node.Ask(Tokens(0, 2)).held, 2u) << "the main group goes on";
+  EXPECT_EQ(node.Ask(Tokens(0, 2)).hit, 0u);
+  ASSERT_EQ(node.last().dropped.size(), 1u);
+  EXPECT_EQ(node.last().dropped[0].reason, placement::DropReason::kTooManyGroups);
+  ASSERT_TRUE(node.last().unclear_group);
+  EXPECT_EQ(node.last().unclear_group->why, placement::DropReason::kTooManyGroups);
+  node.Remove(kMamba, 11);
+  node.Send();
+  EXPECT_EQ(node.last().dropped.size(), 1u);
+  EXPECT_EQ(node.translator()
+                .stats()
+                .dropped[static_cast<std::size_t>(placement::DropReason::kTooManyGroups)],
+            1u)
+      << "a removal needs no room";
+}
+
+TEST(GroupLimit, AnUnknownKindWithoutANumberMakesNoPrefixUsable) {
+  Node node;
+  Stores(kMain, {11})(node);
+  node.StoreNumberless({11}, std::nullopt, Tokens(0, 1), "quantum");
+  node.Send();
+  EXPECT_EQ(node.Ask(Tokens(0, 1)).held, 1u);
+  EXPECT_EQ(node.Ask(Tokens(0, 1)).hit, 0u);
+  ASSERT_TRUE(node.last().unclear_group);
+  EXPECT_EQ(node.last().unclear_group->why, placement::DropReason::kUnknownKind);
+}
+
+// Names are held in the translator for the case that their group is the main one; see also
+// HeldNames. With no room for all of them the index knows too little, and that is said.
+TEST(GroupLimit, HeldNamesThatFoundNoRoomAreMissed) {
+  constexpr Kind kUntold3 = {"", 3};
+  for (const std::size_t room : {1u, 2u}) {
+    placement::MemoryLimits memory;
+    memory.held_names_max = room;
+    Node node(kBlockSize, memory);
+    node.StoreHost(kUntold3, 11);
+    node.StoreHost(kUntold3, 12);
+    Stores(kFull3, {11, 12})(node);
+    node.Send();
+    EXPECT_EQ(node.last().lost_copies, room == 1);
+    EXPECT_EQ(node.translator().stats().given_up_names, 2 - room);
+    node.Remove(kFull3, 11);
+    node.Remove(kFull3, 12);
+    node.Send();
+    EXPECT_EQ(node.Ask(Tokens(0, 2)).held, room);
   }
 }
 

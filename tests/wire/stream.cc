@@ -7,6 +7,7 @@
 
 #include "hashing/block_hash.h"
 #include "hashing/xxh3.h"
+#include "placement/drop_text.h"
 #include "support/json_msgpack.h"
 
 namespace kvr::test {
@@ -108,7 +109,7 @@ std::string Stream::Feed(std::string_view json) {
 
 std::string Stream::FeedBytes(std::span<const std::byte> payload) {
   const auto done = translator_.Translate(payload, batch_);
-  if (!done) return fmt::format("error {}", wire::DecodeErrcName(done.error().code));
+  if (!done) return fmt::format("error {}", placement::BatchErrorName(done.error().code));
   std::string text;
   if (batch_.forget) Append(text, "forget");
   for (const PlacementEvent& event : batch_.events)
