@@ -26,10 +26,8 @@ TEST(ServerConfig, ReadsEveryPart) {
       "message_bytes_max: 1025,\n"
       "  keep_rejected_bytes: 16, poll_interval_ms: 21, reference_metrics: true,\n"
       "  counted_blocks_max: 31, groups_max: 39, held_names_max: 32, chunk_blocks_max: 33, "
-      "chunks_max: 34,
-      "
-      "  chunk_ttl_ms: 35, partial_blocks_max: 36, digests_max: 37, snapshot_bytes_max: 38}
-      "
+      "chunks_max: 34,\n"
+      "  chunk_ttl_ms: 35, partial_blocks_max: 36, digests_max: 37, snapshot_bytes_max: 38}\n"
       "identity: {unmapped_keys: ignore}\n"
       "index: {blocks_max: 17, ranks_max: 18, pending_blocks_max: 19, remembered_names_max: 20,\n"
       "  side_blocks_max: 22, memory_limit: 25000000}\n"

@@ -407,7 +407,7 @@ Source::Piece Source::AddPiece(std::span<const std::byte> events) {
 void Source::Swap() {
   translator_.Reset();
   fed_.erase(spec_.rank);
-  DropBlocks();  // of ranks that the stream spoke of once
+  ClearBlocks(true);  // of ranks that the stream spoke of once
   fed_ = {spec_.rank};
   defects_.clear();
   PublishStatus();
