@@ -285,7 +285,7 @@ class Peers(unittest.TestCase):
             "recovery:\n  retry_first_ms: 20\n  retry_max_ms: 50\n  ready_wait_ms: 60000\n"))
         answer = indexer.client.get("/ready")
         self.assertEqual(answer.status, 503)
-        self.assertIn("recovering from peers", answer.json["reasons"][0])
+        self.assertRegex(answer.json["reasons"][0], "^recovering from (the snapshot and )?peers")
         self.assertEqual(indexer.client.get("/health").status, 200)
         self.follow(indexer, engine)  # starts empty
         engine.send(stored([11], None, A))
