@@ -86,7 +86,7 @@ bool ReplaySocket::TakeRequest(std::string& peer, std::optional<Request>& reques
   if (count < 3 || count > parts.size() || !parts[1].empty() || parts[2].size() != 8) return true;
   ++stats_.requests;
   peer.assign(static_cast<const char*>(parts[0].data()), parts[0].size());
-  request.emplace();
+  request = Request{};
   for (std::size_t i = 0; i < 8; ++i)
     request->start = request->start << 8 | static_cast<const std::uint8_t*>(parts[2].data())[i];
   request->wanted.assign(static_cast<const char*>(parts[3].data()), parts[3].size());

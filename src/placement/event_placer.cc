@@ -15,7 +15,6 @@ namespace kvr::placement {
 using wire::EngineEvent;
 using wire::EventBatch;
 using wire::EventType;
-using wire::GroupKind;
 
 namespace {
 
