@@ -107,6 +107,7 @@ class RunArena::Walk {
 
   // Each rank starts in the nearest tier that holds the first block.
   void Start(const RunState& run) {
+    if (words_ == 0) return;  // the first rank came after its number was read
     for (std::size_t tier = 0; tier < tiers_; ++tier) {
       const PlaneView view = run.View(tier);
       if (view.whole.empty() && view.parts.empty()) continue;
