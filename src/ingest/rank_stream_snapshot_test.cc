@@ -371,6 +371,26 @@ TEST(RankStreamSnapshot, Q13bQ22WithoutASnapshotTheRankIsRebuiltFromWhatIsKeptAn
   EXPECT_EQ(s.State(), "exact none");
 }
 
+// A ring of one message is ahead of what was read at every look. The envelope says that it is the
+// publisher's own all the same.
+TEST(RankStreamSnapshot, AShortRingIsNotTakenForAnotherPublishers) {
+  Plane s;
+  s.Connect();
+  s.End();
+  s.Pass(Millis{0});
+  s.StateAt(0);
+  for (std::uint64_t next = 0; next < 6; ++next) {
+    s.Tell(next);
+    s.Pass(Millis{30'000});
+    s.Kept(next + 2);
+    s.End();
+    s.SnapshotAt(next + 3);
+    s.Take();
+  }
+  EXPECT_EQ(s.stats().replays_foreign, 0u);
+  EXPECT_NE(s.State(), "degraded replay_mismatch");
+}
+
 TEST(RankStreamSnapshot, ASnapshotThatIsTooLargeIsRefusedBeforeItComesAndNotAskedForAgain) {
   Plane s;
   s.blocks = s.room() + 1;

@@ -398,6 +398,13 @@ struct Totals {
   std::uint64_t degraded = 0;
 };
 
+// Fewer seeds where the build is not optimised, to keep the suite quick.
+#ifdef NDEBUG
+constexpr std::uint64_t kFewer = 1;
+#else
+constexpr std::uint64_t kFewer = 10;
+#endif
+
 Totals RunSeeds(const Scenario& scenario, std::uint64_t seeds) {
   Totals totals;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
@@ -418,31 +425,31 @@ Totals RunSeeds(const Scenario& scenario, std::uint64_t seeds) {
 }
 
 TEST(SnapshotSimulation, WithAShortRingEveryHistoryEndsAsTheAgentIs) {
-  const Totals totals = RunSeeds({.ring_max = 3}, 1'000);
+  const Totals totals = RunSeeds({.ring_max = 3}, 1'000 / kFewer);
   // The faults have to have happened for this to mean anything.
-  EXPECT_GT(totals.taken, 1'500u);
-  EXPECT_GT(totals.failed, 150u);
-  EXPECT_GT(totals.overtaken, 100u);
-  EXPECT_GT(totals.restarts, 1'000u);
+  EXPECT_GT(totals.taken, 1'500u / kFewer);
+  EXPECT_GT(totals.failed, 150u / kFewer);
+  EXPECT_GT(totals.overtaken, 100u / kFewer);
+  EXPECT_GT(totals.restarts, 1'000u / kFewer);
 }
 
 TEST(SnapshotSimulation, WithALongRingSnapshotsAreSeldom) {
-  RunSeeds({.ring_max = 100'000}, 500);
+  RunSeeds({.ring_max = 100'000}, 500 / kFewer);
 }
 
 TEST(SnapshotSimulation, WithARingOfOneToo) {
-  RunSeeds({.ring_max = 1}, 1'000);
+  RunSeeds({.ring_max = 1}, 1'000 / kFewer);
 }
 
 TEST(SnapshotSimulation, TheStateFollowsTheAgents) {
-  const Totals totals = RunSeeds({.ring_max = 3, .degrades = true}, 500);
-  EXPECT_GT(totals.degraded, 50u);
-  EXPECT_LT(totals.degraded, 450u);
+  const Totals totals = RunSeeds({.ring_max = 3, .degrades = true}, 500 / kFewer);
+  EXPECT_GT(totals.degraded, 50u / kFewer);
+  EXPECT_LT(totals.degraded, 450u / kFewer);
 }
 
 // As behind an engine: nothing is claimed that the agent does not hold.
 TEST(SnapshotSimulation, AnAgentThatTellsNoneIsFollowedAsBefore) {
-  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+  for (std::uint64_t seed = 0; seed < 300 / kFewer; ++seed) {
     Simulation run(seed, {.ring_max = 3, .knows_snapshots = false});
     run.Run();
     const std::set<HeldBlock> indexed = run.indexed();
