@@ -136,7 +136,7 @@ class Peers(unittest.TestCase):
         del engine.requests[:]
         self.follow(second, engine, model="llama3:8b")
         settle(lambda: second.listener()["state"], "degraded")
-        self.assertEqual(second.listener()["reason"], "recovered")
+        settle(lambda: second.listener()["reason"], "recovered")
         self.compare(first, second, model="llama3:8b")
         starts = [int.from_bytes(frames[-1], "big") for frames in engine.requests]
         self.assertIn(2, starts)
@@ -155,7 +155,7 @@ class Peers(unittest.TestCase):
         engine.send(removed([14]))
         settle(lambda: (first.watermark(), second.watermark()), (3, 3))
         self.assertEqual(second.score(A + B + D), 8)
-        self.assertEqual(second.listener()["reason"], "recovered")
+        settle(lambda: second.listener()["reason"], "recovered")
 
     def test_messages_missed_meanwhile_are_replayed(self):
         engine = self.engine(replay=True)

@@ -205,7 +205,7 @@ class WarmStart(unittest.TestCase):
                second.watermark() + 1 == mock.messages(), True)
         held = lambda: {(tier, name) for _, _, tier, _, name, _ in second.dumped()}
         settle(held, mock.blocks())
-        self.assertEqual(second.listener()["reason"], "recovered")
+        settle(lambda: second.listener()["reason"], "recovered")
 
     def test_a_last_snapshot_is_written_at_the_end(self):
         engine = self.engine()
