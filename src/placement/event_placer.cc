@@ -207,9 +207,7 @@ bool EventPlacer::StoreChunk(const EngineEvent& event, const EventBatch& batch, 
 void EventPlacer::CountCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts,
                               RankMemory& memory) {
   found_.Clear();
-  const std::uint64_t uncounted = stats_.uncounted_blocks;
   AddCopies(stored, facts, memory.blocks, found_, stats_);
-  memory.uncounted = memory.uncounted || stats_.uncounted_blocks != uncounted;
 }
 
 bool EventPlacer::RepeatsHash(const EngineEvent& event, const EventBatch& batch) {

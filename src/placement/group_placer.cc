@@ -108,7 +108,7 @@ void EventPlacer::FollowMain(const EngineEvent& event, std::optional<std::uint32
 void EventPlacer::TakeBack(const EngineEvent& event, RankMemory& memory, PlacementBatch& out) {
   ++stats_.main_changes;
   GroupTable::Group* former = memory.owner ? memory.groups.Find(*memory.owner) : nullptr;
-  if (former == nullptr || memory.numberless || memory.uncounted) {
+  if (former == nullptr || memory.numberless || !memory.blocks.complete()) {
     // Which copies are whose nobody can tell any more.
     memory.ForgetCopies();
     out.lost_copies = true;

@@ -28,7 +28,6 @@ struct RankMemory {
   // group that was the main one then, and whether any came without a number.
   std::optional<std::uint32_t> owner;
   bool numberless = false;
-  bool uncounted = false;  // not all of them are in `blocks`, or some of `blocks` are gone
 
   // All copies are gone. What groups are stays known.
   void ForgetCopies() {
@@ -37,13 +36,11 @@ struct RankMemory {
     chunks.Clear();
     owner.reset();
     numberless = false;
-    uncounted = false;
   }
   // Some copies are gone, and nobody knows which.
   void ForgetCounts() {
     groups.ForgetCopies();
     blocks.ForgetCounts();
-    uncounted = true;
   }
 };
 
