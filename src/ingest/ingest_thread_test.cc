@@ -10,10 +10,10 @@
 
 #include <gtest/gtest.h>
 
+#include "base/big_endian.h"
 #include "index/index_set.h"
 #include "ingest/ingest.h"
 #include "ingest/ingest_metrics.h"
-#include "ingest/message.h"
 #include "ingest/source.h"
 #include "ingest/test_engine.h"
 #include "net/net_test_util.h"
@@ -34,8 +34,7 @@ class EndlessSocket final : public net::EventSocket {
   bool Receive(net::Frames& frames) override {
     frames.Clear();
     frames.Add();  // no topic; of a replay the delimiter
-    std::array<std::byte, 8> number;
-    WriteSequence(next_++, number);
+    const auto number = BigEndian(next_++);
     frames.Add().assign(number.begin(), number.end());
     frames.Add() = payload_;
     return true;

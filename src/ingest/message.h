@@ -12,18 +12,13 @@ namespace kvr::ingest {
 // The number of a replay's end marker; no message has it.
 inline constexpr std::uint64_t kEndSequence = ~std::uint64_t{0};
 
-// False unless `frame` is 8 bytes; they are big-endian.
+// False unless `frame` is 8 bytes; they are big-endian, as BigEndian writes them.
 inline bool ReadSequence(std::span<const std::byte> frame, std::uint64_t& sequence) {
   if (frame.size() != 8) return false;
   sequence = 0;
   for (const std::byte b : frame)
     sequence = sequence << 8 | static_cast<std::uint8_t>(b);
   return true;
-}
-
-inline void WriteSequence(std::uint64_t sequence, std::span<std::byte, 8> frame) {
-  for (std::size_t i = 0; i < 8; ++i)
-    frame[i] = static_cast<std::byte>(sequence >> (56 - 8 * i));
 }
 
 // Tells payloads apart, here and in other processes (StreamPosition). Two engines do not publish

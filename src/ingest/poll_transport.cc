@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "base/big_endian.h"
 #include "base/mutex.h"
-#include "ingest/message.h"
 #include "ingest/trtllm_numbers.h"
 #include "net/event_endpoint.h"
 #include "net/http.h"
@@ -177,8 +177,7 @@ class PollSocket final : public net::EventSocket {
     TrtllmNumbers::Message message;
     if (!state_->PopMessage(message)) return false;
     frames.Add();  // no topic
-    std::array<std::byte, 8> sequence;
-    WriteSequence(message.sequence, sequence);
+    const auto sequence = BigEndian(message.sequence);
     frames.Add().assign(sequence.begin(), sequence.end());
     const auto payload = std::as_bytes(std::span(message.payload));
     frames.Add().assign(payload.begin(), payload.end());

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/big_endian.h"
 #include "base/check.h"
 #include "ingest/apply_batch.h"
 #include "ingest/batch_listener.h"
@@ -372,8 +373,7 @@ void Source::Request(std::uint64_t from, std::string_view wanted) {
   // Without a socket there will be no answer, which the stream takes as silence and tries again.
   if (!socket) return;
   replay_ = std::move(*socket);
-  std::array<std::byte, 8> start;
-  WriteSequence(from, start);
+  const auto start = BigEndian(from);
   const std::array<std::span<const std::byte>, 3> request{std::span<const std::byte>(), start,
                                                           std::as_bytes(std::span(wanted))};
   static_cast<void>(replay_->Send(std::span(request).first(wanted.empty() ? 2 : 3)));

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/big_endian.h"
 #include "ingest/message.h"
 #include "ingest/rank_stream.h"
 #include "wire/router_event.h"
@@ -145,9 +146,8 @@ class Stream {
   std::uint64_t& room() { return sink_.room; }
 
   static std::string Number(std::uint64_t sequence) {
-    std::string frame(8, '\0');
-    WriteSequence(sequence, std::as_writable_bytes(std::span<char, 8>(frame.data(), 8)));
-    return frame;
+    const auto bytes = BigEndian(sequence);
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
 
  private:

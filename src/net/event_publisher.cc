@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <zmq.hpp>
 
+#include "base/big_endian.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/thread_name.h"

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/big_endian.h"
 #include "net/zmq_publishing.h"
 
 namespace kvr::net {

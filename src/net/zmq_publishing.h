@@ -1,9 +1,7 @@
 // Steps of sending that the sockets of a publisher share.
 #pragma once
 
-#include <array>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string>
 
@@ -12,13 +10,6 @@
 #include "base/clock.h"
 
 namespace kvr::net {
-
-inline std::array<std::byte, 8> BigEndian(std::uint64_t value) {
-  std::array<std::byte, 8> bytes;
-  for (std::size_t i = 0; i < 8; ++i)
-    bytes[i] = static_cast<std::byte>(value >> (56 - 8 * i));
-  return bytes;
-}
 
 // `linger`: how long unsent messages outlive the socket. Throws zmq::error_t.
 inline void BindSocket(zmq::socket_t& socket, const std::string& endpoint, Millis linger) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/big_endian.h"
 #include "wire/event_encoder.h"
 
 namespace kvr::sim {
@@ -156,9 +157,7 @@ void EventFeed::Send(std::string_view payload) {
 }
 
 void EventFeed::SendToSubscribers(std::uint64_t sequence, std::string_view payload) {
-  std::array<std::byte, 8> number{};
-  for (std::size_t i = 0; i < number.size(); ++i)
-    number[i] = static_cast<std::byte>(sequence >> (56 - 8 * i));
+  const auto number = BigEndian(sequence);
   const std::array<std::span<const std::byte>, 3> frames{Bytes(options_.publisher.topic), number,
                                                          Bytes(payload)};
   publisher_->SendRaw(frames);

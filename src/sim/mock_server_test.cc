@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 #include <simdjson.h>
 
+#include "base/big_endian.h"
 #include "net/event_socket.h"
 #include "net/http_client.h"
 #include "net/net_test_util.h"
@@ -273,9 +274,7 @@ class EventReader {
   // Asks for everything from `start`. False when no end came within `limit`.
   bool Replay(std::uint64_t start, Nanos limit = std::chrono::seconds(10)) {
     replayed.clear();
-    std::array<std::byte, 8> number;
-    for (std::size_t i = 0; i < 8; ++i)
-      number[i] = static_cast<std::byte>(start >> (56 - 8 * i));
+    const auto number = BigEndian(start);
     const std::array<std::span<const std::byte>, 2> parts = {std::span<const std::byte>{}, number};
     net::Frames frames;
     if (!Until([&] { return dealer_->Send(parts); })) return false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/big_endian.h"
 #include "ingest/message.h"
 
 namespace kvr::simulation {
@@ -17,9 +18,7 @@ std::vector<std::byte> Bytes(std::span<const std::byte> bytes) {
 }
 
 std::vector<std::byte> Number(std::uint64_t number) {
-  std::vector<std::byte> frame(8);
-  ingest::WriteSequence(number, std::span<std::byte, 8>(frame.data(), 8));
-  return frame;
+  return Bytes(BigEndian(number));
 }
 
 }  // namespace
