@@ -16,74 +16,14 @@
 #include "ingest/message.h"
 #include "ingest/source.h"
 #include "ingest/test_engine.h"
+#include "ingest/test_poller.h"
 
 namespace kvr::ingest {
 namespace {
 
-using Message = std::vector<std::vector<std::byte>>;
-
-std::vector<std::byte> Bytes(std::span<const std::byte> bytes) {
-  return {bytes.begin(), bytes.end()};
+std::string Bytes(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
-std::vector<std::byte> Number(std::uint64_t sequence) {
-  std::vector<std::byte> frame(8);
-  WriteSequence(sequence, std::span<std::byte, 8>(frame.data(), 8));
-  return frame;
-}
-
-// What a socket shares with the engine's side of it.
-struct Pipe {
-  std::deque<Message> messages;
-  std::deque<net::LinkEvent> links;
-  std::deque<std::uint64_t> requests;  // of a dealer: first message asked for
-};
-
-class FakeSocket final : public net::EventSocket {
- public:
-  explicit FakeSocket(std::shared_ptr<Pipe> pipe) : pipe_(std::move(pipe)) {}
-
-  bool Receive(net::Frames& frames) override {
-    frames.Clear();
-    if (pipe_->messages.empty()) return false;
-    for (const auto& part : pipe_->messages.front())
-      frames.Add() = part;
-    pipe_->messages.pop_front();
-    return true;
-  }
-  bool Send(std::span<const std::span<const std::byte>> parts) override {
-    std::uint64_t from = 0;
-    if (parts.size() == 2 && parts[0].empty() && ReadSequence(parts[1], from)) {
-      pipe_->requests.push_back(from);
-    }
-    return true;
-  }
-  bool NextLinkEvent(net::LinkEvent& event) override {
-    if (pipe_->links.empty()) return false;
-    event = pipe_->links.front();
-    pipe_->links.pop_front();
-    return true;
-  }
-
- private:
-  std::shared_ptr<Pipe> pipe_;
-};
-
-class FakePoller final : public net::EventPoller {
- public:
-  Result<std::unique_ptr<net::EventSocket>> Subscribe(const std::string&,
-                                                      const std::string&) override {
-    return std::unique_ptr<net::EventSocket>(std::make_unique<FakeSocket>(live));
-  }
-  Result<std::unique_ptr<net::EventSocket>> Dealer(const std::string&) override {
-    replay = std::make_shared<Pipe>();  // the socket before it, and what it was sent, is gone
-    return std::unique_ptr<net::EventSocket>(std::make_unique<FakeSocket>(replay));
-  }
-  void Wait(Nanos) override {}
-  void Wake() override {}
-
-  std::shared_ptr<Pipe> live = std::make_shared<Pipe>();
-  std::shared_ptr<Pipe> replay = std::make_shared<Pipe>();
-};
 
 struct Scenario {
   bool has_replay = true;
@@ -153,7 +93,7 @@ class Simulation {
  private:
   struct Kept {
     std::uint64_t sequence;
-    std::vector<std::byte> payload;
+    std::string payload;
   };
 
   void Step() {
@@ -215,9 +155,9 @@ class Simulation {
     if (!up_ || !subscribed_ || rng_.Below(10) == 0) return;
     const int copies = rng_.Below(12) == 0 ? 2 : 1;
     for (int i = 0; i < copies; ++i)
-      poller_.live->messages.push_back({{}, Number(sequence), payload});
+      poller_.live->messages.push_back({{}, NumberFrame(sequence), payload});
   }
-  void Keep(std::uint64_t sequence, const std::vector<std::byte>& payload) {
+  void Keep(std::uint64_t sequence, const std::string& payload) {
     if (scenario_.ring_max == 0 || scenario_.foreign_replay) return;
     if (ring_.size() >= scenario_.ring_max) ring_.pop_front();
     ring_.push_back({sequence, payload});
@@ -249,20 +189,23 @@ class Simulation {
   void AnswerRequests(bool break_off) {
     const auto pipe = poller_.replay;
     while (!pipe->requests.empty()) {
-      const std::uint64_t from = pipe->requests.front();
+      const TestMessage request = std::move(pipe->requests.front());
       pipe->requests.pop_front();
-      if (silent_ || !up_) continue;
+      std::uint64_t from = 0;
+      const bool known = request.size() == 2 && request[0].empty() &&
+                         ReadSequence(std::as_bytes(std::span(request[1])), from);
+      if (!known || silent_ || !up_) continue;
       for (const Kept& kept : ring_) {
         if (kept.sequence < from) continue;
         if (break_off && rng_.Below(6) == 0) return;
-        Reply(*pipe, Number(kept.sequence), kept.payload);
+        Reply(*pipe, NumberFrame(kept.sequence), kept.payload);
       }
-      Reply(*pipe, Number(kEndSequence), {});
+      Reply(*pipe, NumberFrame(kEndSequence), {});
     }
   }
-  void Reply(Pipe& pipe, std::vector<std::byte> number, std::vector<std::byte> payload) {
-    Message message{{}, std::move(number), std::move(payload)};
-    if (topic_) message.insert(message.begin() + 1, std::vector<std::byte>{});
+  void Reply(TestPipe& pipe, std::string number, std::string payload) {
+    TestMessage message{{}, std::move(number), std::move(payload)};
+    if (topic_) message.insert(message.begin() + 1, std::string());
     pipe.messages.push_back(std::move(message));
   }
 
@@ -278,7 +221,7 @@ class Simulation {
         Act();
         const auto payload = Bytes(engine_.Flush());
         Keep(next_, payload);
-        poller_.live->messages.push_back({{}, Number(next_++), payload});
+        poller_.live->messages.push_back({{}, NumberFrame(next_++), payload});
       }
       source_->Turn({1'000});
       AnswerRequests(false);
@@ -307,7 +250,7 @@ class Simulation {
   index::IndexSet indexes_{index::IndexOptions{}};
   std::shared_ptr<index::PartitionIndex> index_;
   Targets targets_;
-  FakePoller poller_;
+  TestPoller poller_;
 
   TestEngine engine_{kRank};
   std::uint64_t incarnation_ = 0;

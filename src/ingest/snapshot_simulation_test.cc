@@ -22,13 +22,12 @@
 #include "ingest/message.h"
 #include "ingest/source.h"
 #include "ingest/test_engine.h"
+#include "ingest/test_poller.h"
 #include "wire/router_event.h"
 #include "wire/snapshot_seal.h"
 
 namespace kvr::ingest {
 namespace {
-
-using Message = std::vector<std::string>;
 
 constexpr Rank kRank{WorkerId{1}, 0};
 constexpr std::uint64_t kNames = 60;
@@ -36,67 +35,6 @@ constexpr std::uint64_t kNames = 60;
 std::uint64_t ParentOf(std::uint64_t name) {
   return name / 2;
 }
-
-std::string Number(std::uint64_t sequence) {
-  std::string frame(8, '\0');
-  WriteSequence(sequence, std::as_writable_bytes(std::span<char, 8>(frame.data(), 8)));
-  return frame;
-}
-
-struct Pipe {
-  std::deque<Message> messages;
-  std::deque<net::LinkEvent> links;
-  std::deque<Message> requests;
-};
-
-class FakeSocket final : public net::EventSocket {
- public:
-  explicit FakeSocket(std::shared_ptr<Pipe> pipe) : pipe_(std::move(pipe)) {}
-
-  bool Receive(net::Frames& frames) override {
-    frames.Clear();
-    if (pipe_->messages.empty()) return false;
-    for (const std::string& part : pipe_->messages.front()) {
-      const auto bytes = std::as_bytes(std::span(part));
-      frames.Add().assign(bytes.begin(), bytes.end());
-    }
-    pipe_->messages.pop_front();
-    return true;
-  }
-  bool Send(std::span<const std::span<const std::byte>> parts) override {
-    Message request;
-    for (const auto part : parts)
-      request.emplace_back(reinterpret_cast<const char*>(part.data()), part.size());
-    pipe_->requests.push_back(std::move(request));
-    return true;
-  }
-  bool NextLinkEvent(net::LinkEvent& event) override {
-    if (pipe_->links.empty()) return false;
-    event = pipe_->links.front();
-    pipe_->links.pop_front();
-    return true;
-  }
-
- private:
-  std::shared_ptr<Pipe> pipe_;
-};
-
-class FakePoller final : public net::EventPoller {
- public:
-  Result<std::unique_ptr<net::EventSocket>> Subscribe(const std::string&,
-                                                      const std::string&) override {
-    return std::unique_ptr<net::EventSocket>(std::make_unique<FakeSocket>(live));
-  }
-  Result<std::unique_ptr<net::EventSocket>> Dealer(const std::string&) override {
-    replay = std::make_shared<Pipe>();  // the socket before it, and what it was sent, is gone
-    return std::unique_ptr<net::EventSocket>(std::make_unique<FakeSocket>(replay));
-  }
-  void Wait(Nanos) override {}
-  void Wake() override {}
-
-  std::shared_ptr<Pipe> live = std::make_shared<Pipe>();
-  std::shared_ptr<Pipe> replay = std::make_shared<Pipe>();
-};
 
 // Publishes what it holds, which is blocks of a tree: block n goes on from block n / 2.
 class FakeAgent {
@@ -122,7 +60,7 @@ class FakeAgent {
   }
 
   // The live message of all events since the last, which is kept, too.
-  Message Publish() {
+  TestMessage Publish() {
     std::string events;
     wire::EncodeRouterEvents(batch_, events);
     batch_.Clear();
@@ -132,15 +70,15 @@ class FakeAgent {
     if (ring_.size() > ring_max_) ring_.pop_front();
     std::string framed;
     wire::FrameRouterEvents(envelope, framed);
-    return {"t", Number(id_), Number(next_++), framed};
+    return {"t", NumberFrame(id_), NumberFrame(next_++), framed};
   }
 
   // Also of an old ring that knows no snapshots.
-  std::vector<Message> Answer(const Message& request, bool knows_snapshots) const {
+  std::vector<TestMessage> Answer(const TestMessage& request, bool knows_snapshots) const {
     if (request.size() == 2) return Replay(request[1]);
     if (!knows_snapshots) return {};
     if (request[2] == wire::kAskState) return {Part(wire::kStateSeal, 0, Seal())};
-    std::vector<Message> parts{Part(wire::kSnapshotBegin, 0, Seal())};
+    std::vector<TestMessage> parts{Part(wire::kSnapshotBegin, 0, Seal())};
     // Parents have lower names, so they come first.
     for (std::uint64_t first = 1; first <= kNames; first += 20) {
       if (std::string piece = Piece(first, first + 20); !piece.empty())
@@ -181,18 +119,18 @@ class FakeAgent {
     }
     return true;
   }
-  std::vector<Message> Replay(std::string_view start) const {
+  std::vector<TestMessage> Replay(std::string_view start) const {
     std::uint64_t from = 0;
     EXPECT_TRUE(ReadSequence(std::as_bytes(std::span(start)), from));
-    std::vector<Message> answer;
+    std::vector<TestMessage> answer;
     for (const auto& [sequence, envelope] : ring_) {
-      if (sequence >= from) answer.push_back({"", "t", Number(sequence), envelope});
+      if (sequence >= from) answer.push_back({"", "t", NumberFrame(sequence), envelope});
     }
-    answer.push_back({"", "", Number(kEndSequence), ""});
+    answer.push_back({"", "", NumberFrame(kEndSequence), ""});
     return answer;
   }
-  static Message Part(std::string_view kind, std::uint64_t number, std::string body) {
-    return {"", std::string(kind), Number(number), std::move(body)};
+  static TestMessage Part(std::string_view kind, std::uint64_t number, std::string body) {
+    return {"", std::string(kind), NumberFrame(number), std::move(body)};
   }
   std::string Seal() const {
     wire::SnapshotSeal seal;
@@ -305,7 +243,7 @@ class Simulation {
     }
     Send(agent_.Publish(), lost);
   }
-  void Send(const Message& message, bool lost) {
+  void Send(const TestMessage& message, bool lost) {
     if (lost || !up_ || !subscribed_) return;
     for (std::uint64_t copies = rng_.Below(12) == 0 ? 2 : 1; copies > 0; --copies)
       poller_.live->messages.push_back(message);
@@ -340,7 +278,7 @@ class Simulation {
     auto& requests = poller_.replay->requests;
     for (; !requests.empty(); requests.pop_front()) {
       if (silent_ || !up_) continue;
-      for (Message& part : agent_.Answer(requests.front(), scenario_.knows_snapshots))
+      for (TestMessage& part : agent_.Answer(requests.front(), scenario_.knows_snapshots))
         due_.push_back({poller_.replay, std::move(part)});
     }
   }
@@ -378,11 +316,11 @@ class Simulation {
   index::IndexSet indexes_{index::IndexOptions{}};
   std::shared_ptr<index::PartitionIndex> index_;
   Targets targets_;
-  FakePoller poller_;
+  TestPoller poller_;
 
   std::uint64_t agent_id_ = 100;
   FakeAgent agent_{100, scenario_.ring_max};
-  std::deque<std::pair<std::shared_ptr<Pipe>, Message>> due_;
+  std::deque<std::pair<std::shared_ptr<TestPipe>, TestMessage>> due_;
   bool up_ = false;
   bool subscribed_ = false;
   bool silent_ = false;

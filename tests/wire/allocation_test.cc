@@ -1,4 +1,5 @@
 #include <array>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,17 @@ TEST(Allocations, DecodingIntoAWarmBatchMakesNone) {
   EXPECT_EQ(AllocationsIn(decode_all), 0u);
 }
 
+// Of a hundred times that the frame is translated, once it was as often before.
+std::uint64_t AllocationsWhenWarm(const std::string& frame, placement::PlacementBatch& out) {
+  placement::EventTranslator translator(StreamOptions());
+  const auto translate = [&] {
+    for (int i = 0; i < 100; ++i)
+      EXPECT_TRUE(translator.Translate(std::as_bytes(std::span(frame)), out));
+  };
+  translate();
+  return AllocationsIn(translate);
+}
+
 TEST(Allocations, TranslatingIntoAWarmBatchMakesNone) {
   std::vector<EngineHash> hashes;
   std::vector<TokenId> tokens;
@@ -41,15 +53,9 @@ TEST(Allocations, TranslatingIntoAWarmBatchMakesNone) {
   std::string frame;
   EncodeEventBatch(events, *wire::DialectByName("vllm-0.24"), frame);
 
-  placement::EventTranslator translator(StreamOptions());
   placement::PlacementBatch out;
-  const auto translate = [&] {
-    for (int i = 0; i < 100; ++i)
-      EXPECT_TRUE(translator.Translate(std::as_bytes(std::span(frame)), out));
-  };
-  translate();
+  EXPECT_EQ(AllocationsWhenWarm(frame, out), 0u);
   ASSERT_EQ(out.events.size(), 2u);
-  EXPECT_EQ(AllocationsIn(translate), 0u);
 }
 
 // Payloads of which each names blocks that were there before, over and over.
@@ -156,17 +162,11 @@ TEST(Allocations, TranslatingSideGroupsIntoAWarmBatchMakesNone) {
   std::string frame;
   EncodeEventBatch(events, *wire::DialectByName("vllm-0.24"), frame);
 
-  placement::EventTranslator translator(StreamOptions());
   placement::PlacementBatch out;
-  const auto translate = [&] {
-    for (int i = 0; i < 100; ++i)
-      EXPECT_TRUE(translator.Translate(std::as_bytes(std::span(frame)), out));
-  };
-  translate();
+  EXPECT_EQ(AllocationsWhenWarm(frame, out), 0u);
   ASSERT_EQ(out.events.size(), 2u);
   ASSERT_EQ(out.side.size(), 6u);
   ASSERT_EQ(out.dropped.size(), 8u);
-  EXPECT_EQ(AllocationsIn(translate), 0u);
 }
 
 }  // namespace
