@@ -237,7 +237,8 @@ class ThroughTheAgent(FaultTest):
                         lambda source: source["state"] == "degraded")
         self.assertEqual(source["reason"], "history_gone")
         self.load(mock, 5)
-        # Nothing else happens at the engine.
+        # Nothing else happens at the engine, and the agent has heard all of it.
+        settle(lambda: again.ranks()[0]["sources"][0]["watermark"], mock.messages() - 1)
         events = again.get("/snapshot")["TreeDump"]["events"]
         self.assertLessEqual(Held(events).blocks, mock.blocks())
         known = reached(events)

@@ -71,6 +71,12 @@ void WriteRank(const PublishedRank& rank, const fleet::Snapshot& fleet, JsonWrit
     json.Field("state", RankStateName(status.state));
     json.Field("reason", StateReasonName(status.reason));
     json.Field("detail", source->health->detail());
+    json.Key("watermark");
+    if (const auto watermark = source->health->watermark()) {
+      json.Value(*watermark);
+    } else {
+      json.Null();
+    }
     json.EndObject();
   }
   json.EndArray();
