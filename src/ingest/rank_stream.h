@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -111,7 +112,9 @@ struct StreamStats {
 // * A replay endpoint is taken for the engine's own once it knows a live message of this connection
 //   (a witness) with its bytes; it is asked for that soon after the first has come. If it has other
 //   bytes, or keeps on beginning behind all witnesses, it belongs to another engine: the blocks are
-//   cleared, degraded(replay_mismatch), and it is not asked again before the engine restarts. As
+//   cleared, degraded(replay_mismatch), and it is not asked again before the engine restarts. (The
+//   ring of an engine whose live messages are read late begins behind all witnesses, too; there the
+//   live message that the answer began with proves it as soon as it is read.) As
 //   long as it only does not know them, what it told is kept, degraded likewise. Messages of a
 //   connection that broke may come behind the report of the next one, so that there a second
 //   witness decides. Numbers far beyond the live ones are not believed at all.
@@ -352,12 +355,14 @@ class RankStream {
   // Whose is the replay endpoint? See the class comment. The witnesses are the first live message
   // since the last look, whose age a ring that lags behind needs, and the newest.
   std::map<std::uint64_t, Digest> witnesses_;
-  bool proven_ = false;               // on this connection
-  bool foreign_ = false;              // it is another engine's
-  std::uint32_t looks_ = 0;           // that brought no proof
-  std::uint32_t unknown_ = 0;         // ... as the answer ended before all witnesses
-  std::uint32_t passed_ = 0;          // ... as it began behind them
-  Nanos pass_counts_at_{0};           // the next such look counts from here on
+  bool proven_ = false;        // on this connection
+  bool foreign_ = false;       // it is another engine's
+  std::uint32_t looks_ = 0;    // that brought no proof
+  std::uint32_t unknown_ = 0;  // ... as the answer ended before all witnesses
+  std::uint32_t passed_ = 0;   // ... as it began behind them
+  Nanos pass_counts_at_{0};    // the next such look counts from here on
+  // ... and the number and bytes it began with: the live message of that number may prove it.
+  std::optional<std::pair<std::uint64_t, Digest>> ahead_;
   std::uint32_t contradictions_ = 0;  // ... as it had other bytes
   Nanos witness_from_{0};             // no live message before is one
   bool sought_ = false;               // the request under way was made for them
@@ -369,8 +374,9 @@ class RankStream {
   Purpose purpose_ = Purpose::kNone;
   std::uint64_t asked_ = 0;
   std::uint32_t attempt_ = 0;
-  std::uint64_t answers_ = 0;  // of this attempt
-  bool hole_ = false;          // this replay left messages out
+  std::uint64_t answers_ = 0;                 // of this attempt
+  std::optional<std::uint64_t> passed_next_;  // next_ when a look's answer began behind it
+  bool hole_ = false;                         // this replay left messages out
   bool waiting_retry_ = false;
   bool unfilled_ = false;  // the last answer ended too early and brought nothing
   // The first message that was given up because answers ended before it.

@@ -13,6 +13,15 @@ namespace kvr::ingest {
 
 bool RankStream::DoubtsReplay(std::uint64_t sequence, Digest digest, Nanos now) {
   if (proven_ || !HasReplay()) return false;
+  if (ahead_ && sequence >= ahead_->first) {
+    const bool same = *ahead_ == std::pair(sequence, digest);
+    ahead_.reset();
+    if (same) {
+      ForgetProof();
+      proven_ = true;
+      return false;
+    }
+  }
   if (now >= witness_from_) {
     witnesses_[sequence] = digest;
     if (witnesses_.size() > kRecentMax) witnesses_.erase(std::next(witnesses_.begin()));
@@ -49,6 +58,7 @@ bool RankStream::Testify(std::uint64_t sequence, std::span<const std::byte> payl
   const std::uint64_t newest = witnesses_.rbegin()->first;
   if (answers_ == 0 && asked_ <= newest && newest < sequence) {
     PassWitnesses();
+    if (!ahead_) ahead_.emplace(sequence, MessageDigest(payload));
     // The live messages up to there may still wait to be read, so that one moment counts once.
     if (now < pass_counts_at_) return true;
     pass_counts_at_ = now + ConfirmPause();
@@ -95,6 +105,7 @@ void RankStream::ForgetProof() {
   unknown_ = 0;
   passed_ = 0;
   pass_counts_at_ = Nanos{0};
+  ahead_.reset();
   contradictions_ = 0;
   witness_from_ = Nanos{0};
 }

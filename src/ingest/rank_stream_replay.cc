@@ -102,6 +102,14 @@ void RankStream::HandleReplayed(std::uint64_t sequence, std::span<const std::byt
   }
   if (sequence > *next_) {
     if (purpose_ == Purpose::kConfirm) {
+      if (first && passed_next_ != next_) {
+        // The ring has moved past what was read so far. What is between may still wait among the
+        // live messages: whether it comes tells the next look.
+        passed_next_ = next_;
+        StopReplay();
+        confirm_at_ = now + ConfirmPause();
+        return;
+      }
       ++stats_.gaps;
       Begin(Purpose::kFill, now);
       return;

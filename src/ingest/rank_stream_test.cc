@@ -1160,6 +1160,51 @@ TEST(RankStreamForeignReplay, ARingThatMovesOnWhileLiveMessagesWaitIsTheEngines)
   EXPECT_EQ(s.State(), "degraded history_gone");
 }
 
+TEST(RankStreamForeignReplay, ARingAheadOfALateReaderIsProvenByTheMessageItBeganWith) {
+  for (const bool foreign : {false, true}) {
+    Stream s(true);
+    s.Connect();
+    s.AnswerRange(0, 4);
+    s.End();
+    s.Pass(Millis{250});
+    s.End();
+    std::uint64_t live = 5;
+    for (int look = 0; look < 4; ++look) {
+      s.Live(live++);
+      s.Pass(Millis{2'000});
+      s.Answer(live + 20, fmt::format("{}{}", foreign ? "other" : "p", live + 20));
+      s.End();
+      while (!foreign && live < 30)
+        s.Live(live++);
+    }
+    EXPECT_EQ(s.stats().replays_foreign, foreign ? 1u : 0u);
+    EXPECT_EQ(s.State(), foreign ? "degraded replay_mismatch" : "exact none");
+  }
+}
+
+// Live messages that wait to be read are no gap.
+TEST(RankStream, ARingThatMovedPastWhatWasReadIsAGapOnlyWhenNothingFollows) {
+  for (const bool late : {true, false}) {
+    Stream s(true);
+    s.Connect();
+    s.AnswerRange(0, 4);
+    s.End();
+    s.Pass(Millis{250});
+    s.Take();
+    s.AnswerRange(30, 40);
+    s.End();
+    EXPECT_THAT(s.Take(), IsEmpty());
+    if (late) s.LiveRange(5, 40);
+    s.Take();
+    s.Pass(Millis{500});
+    EXPECT_THAT(s.Take(), ElementsAre("ask 5"));
+    s.AnswerRange(30, 40);
+    s.End();
+    EXPECT_EQ(s.stats().gaps, late ? 0u : 1u);
+    EXPECT_EQ(s.State(), late ? "exact none" : "degraded history_gone");
+  }
+}
+
 TEST(RankStreamForeignReplay, AfterAReconnectASecondWitnessDecides) {
   for (const bool foreign : {false, true}) {
     Stream s(true);
