@@ -261,7 +261,9 @@ void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> pa
     changes_ = 0;
   }
   last_digest_ = MessageDigest(payload);
-  if (replayed) Remember(sequence, *last_digest_);
+  if (!replayed) return;
+  Remember(sequence, *last_digest_);
+  if (!proven_) told_.emplace(sequence, *last_digest_);
 }
 
 void RankStream::Park(std::uint64_t sequence, std::span<const std::byte> payload) {
@@ -326,6 +328,7 @@ void RankStream::Clear() {
   }
   dirty_ = false;
   replayed_ = false;
+  told_.reset();
   adopted_ = false;
   adopted_whole_ = false;
   history_from_start_ = false;
@@ -402,7 +405,9 @@ void RankStream::OnTick(Nanos now) {
       AttemptFailed("it is silent", now);
     }
   } else if (link_ == Link::kUp) {
-    if (heal_at_ && now >= *heal_at_) {
+    if (heal_at_ && now >= *heal_at_ && foreign_) {
+      LookForRelease(now);
+    } else if (heal_at_ && now >= *heal_at_) {
       Begin(unfilled_from_ && !replay_broken_ ? Purpose::kRefill : Purpose::kConfirm, now);
     } else if (confirm_at_ && now >= *confirm_at_) {
       confirm_at_.reset();

@@ -112,9 +112,12 @@ struct StreamStats {
 // * A replay endpoint is taken for the engine's own once it knows a live message of this connection
 //   (a witness) with its bytes; it is asked for that soon after the first has come. If it has other
 //   bytes, or keeps on beginning behind all witnesses, it belongs to another engine: the blocks are
-//   cleared, degraded(replay_mismatch), and it is not asked again before the engine restarts. (The
-//   ring of an engine whose live messages are read late begins behind all witnesses, too; there the
-//   live message that the answer began with proves it as soon as it is read.) As
+//   cleared, degraded(replay_mismatch), and nothing of it is used before the engine restarts or it
+//   turns out to know the newest live message, which is looked at with pauses that grow. (The ring
+//   of an engine whose live messages are read late begins behind all witnesses, too; there the live
+//   message that the answer began with proves it as soon as it is read.) The answer that brings the
+//   proof must have the last message that was taken from the endpoint before: if its bytes are
+//   others, requests end at several engines, and history is fetched anew. As
 //   long as it only does not know them, what it told is kept, degraded likewise. Messages of a
 //   connection that broke may come behind the report of the next one, so that there a second
 //   witness decides. Numbers far beyond the live ones are not believed at all.
@@ -224,6 +227,7 @@ class RankStream {
     kRefill,    // from the first message an earlier answer ended before, beside the live stream
     kSnapshot,  // all at once
     kState,     // how well the publisher knows its rank, beside the live stream
+    kRelease,   // whether a disowned endpoint knows the newest live message by now, beside it
   };
 
   [[nodiscard]] bool DoubtsEndpoint() const;
@@ -267,8 +271,13 @@ class RankStream {
   // An answer said nothing of the witnesses it was asked for: others are taken, and more time.
   void PassWitnesses();
   [[nodiscard]] Millis ConfirmPause() const;
+  // It knows a live message, and what it told before.
+  void Prove();
   // Nothing is proven of the endpoint (any more).
   void ForgetProof();
+  // Looks at an endpoint that was disowned.
+  void LookForRelease(Nanos now);
+  void HandleRelease(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
   // The replay endpoint is another engine's.
   void Disown(std::string why, Nanos now);
   // The first answers of a request. False when nothing else is to be done with one.
@@ -318,7 +327,8 @@ class RankStream {
   // Whether live messages have to wait.
   [[nodiscard]] bool Blocking() const {
     return purpose_ != Purpose::kNone && purpose_ != Purpose::kConfirm &&
-           purpose_ != Purpose::kRefill && purpose_ != Purpose::kState;
+           purpose_ != Purpose::kRefill && purpose_ != Purpose::kState &&
+           purpose_ != Purpose::kRelease;
   }
 
   // Whether there is an endpoint to ask.
@@ -364,8 +374,12 @@ class RankStream {
   // ... and the number and bytes it began with: the live message of that number may prove it.
   std::optional<std::pair<std::uint64_t, Digest>> ahead_;
   std::uint32_t contradictions_ = 0;  // ... as it had other bytes
-  Nanos witness_from_{0};             // no live message before is one
-  bool sought_ = false;               // the request under way was made for them
+  // The last message that it told and that was applied, while nothing is proven: who proves the
+  // endpoint must have told the same. Replay requests may end at different engines.
+  std::optional<std::pair<std::uint64_t, Digest>> told_;
+  Millis release_pause_{0};  // before a disowned endpoint is looked at again
+  Nanos witness_from_{0};    // no live message before is one
+  bool sought_ = false;      // the request under way was made for them
 
   std::map<std::uint64_t, std::vector<std::byte>> parked_;
   std::size_t parked_bytes_ = 0;

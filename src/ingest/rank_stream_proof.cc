@@ -10,6 +10,11 @@
 #include "wire/router_event.h"
 
 namespace kvr::ingest {
+namespace {
+
+constexpr Millis kReleasePauseMax{600'000};
+
+}  // namespace
 
 bool RankStream::DoubtsReplay(std::uint64_t sequence, Digest digest, Nanos now) {
   if (proven_ || !HasReplay()) return false;
@@ -17,8 +22,7 @@ bool RankStream::DoubtsReplay(std::uint64_t sequence, Digest digest, Nanos now) 
     const bool same = *ahead_ == std::pair(sequence, digest);
     ahead_.reset();
     if (same) {
-      ForgetProof();
-      proven_ = true;
+      Prove();
       return false;
     }
   }
@@ -32,8 +36,7 @@ bool RankStream::DoubtsReplay(std::uint64_t sequence, Digest digest, Nanos now) 
     // behind something that kept the link up, or the replay is of another engine.
     const auto replayed = recent_.find(sequence);
     if (replayed != recent_.end() && replayed->second == digest) {
-      ForgetProof();
-      proven_ = true;
+      Prove();
       return false;
     }
     if (last_digest_ && looks_ == 0) return true;
@@ -45,13 +48,24 @@ bool RankStream::DoubtsReplay(std::uint64_t sequence, Digest digest, Nanos now) 
 }
 
 bool RankStream::Testify(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now) {
+  const bool looks = purpose_ == Purpose::kConfirm || purpose_ == Purpose::kVerify;
+  if (looks && !proven_ && told_ && sequence == told_->first &&
+      told_->second != MessageDigest(payload)) {
+    told_.reset();
+    if (purpose_ == Purpose::kVerify) {
+      ++stats_.restarts;
+      StartOver(true, now);
+    } else {
+      Begin(Purpose::kRebuild, now);
+    }
+    return false;
+  }
   if (witnesses_.empty() || join_at_end_) return true;
   if (answers_ == 0 && live_publisher_) {
     // An envelope says itself whose it is, however far its ring is ahead of what was read.
     const auto ids = wire::ReadEnvelopeIds(payload);
     if (ids && ids->publisher_id == *live_publisher_) {
-      ForgetProof();
-      proven_ = true;
+      Prove();
       return true;
     }
   }
@@ -69,8 +83,7 @@ bool RankStream::Testify(std::uint64_t sequence, std::span<const std::byte> payl
   const auto witness = witnesses_.find(sequence);
   if (witness == witnesses_.end()) return true;
   if (witness->second == MessageDigest(payload)) {
-    ForgetProof();
-    proven_ = true;
+    Prove();
     return true;
   }
   PassWitnesses();
@@ -97,6 +110,12 @@ Millis RankStream::ConfirmPause() const {
                   options_.heal_interval);
 }
 
+void RankStream::Prove() {
+  ForgetProof();
+  proven_ = true;
+  told_.reset();
+}
+
 void RankStream::ForgetProof() {
   witnesses_.clear();
   sought_ = false;
@@ -115,6 +134,7 @@ void RankStream::Disown(std::string why, Nanos now) {
   StopReplay();
   Clear();
   ForgetProof();
+  told_.reset();
   foreign_ = true;
   replay_broken_ = false;
   unfilled_from_.reset();
@@ -125,7 +145,30 @@ void RankStream::Disown(std::string why, Nanos now) {
   known_publisher_.reset();
   SetLoss(StateReason::kReplayMismatch,
           "the replay endpoint belongs to another engine: " + std::move(why));
+  release_pause_ = options_.heal_interval;
+  heal_at_ = now + release_pause_;
   DrainParked(now);
+}
+
+void RankStream::LookForRelease(Nanos now) {
+  const bool asks = newest_ && recent_.contains(*newest_);
+  release_pause_ = std::min(2 * release_pause_, kReleasePauseMax);
+  heal_at_ = now + release_pause_;
+  if (!asks) return;
+  asked_ = *newest_;
+  purpose_ = Purpose::kRelease;
+  waiting_retry_ = false;
+  replay_deadline_ = now + options_.replay_silence;
+  sink_.StartReplay(asked_);
+}
+
+void RankStream::HandleRelease(std::uint64_t sequence, std::span<const std::byte> payload,
+                               Nanos now) {
+  const auto live = recent_.find(asked_);
+  const bool known =
+      sequence == asked_ && live != recent_.end() && live->second == MessageDigest(payload);
+  StopReplay();
+  if (known) StartOver(true, now);
 }
 
 }  // namespace kvr::ingest

@@ -31,6 +31,7 @@ void RankStream::Ask(Nanos now) {
     case Purpose::kConfirm:
       asked_ = next_.value_or(0);
       if (!witnesses_.empty()) asked_ = std::min(asked_, witnesses_.begin()->first);
+      if (!witnesses_.empty() && told_) asked_ = std::min(asked_, told_->first);
       break;
     case Purpose::kRebuild:
       asked_ = 0;
@@ -63,6 +64,12 @@ void RankStream::OnReplay(const net::Frames& frames, Nanos now) {
   std::uint64_t sequence = 0;
   if (purpose_ == Purpose::kSnapshot || purpose_ == Purpose::kState) {
     HandleSnapshot(frames, now);
+  } else if (purpose_ == Purpose::kRelease) {
+    if (parts < 3 || !frames[0].empty() || !ReadSequence(frames[parts - 2], sequence)) {
+      StopReplay();
+    } else {
+      HandleRelease(sequence, frames[parts - 1], now);
+    }
   } else if (parts < 3 || !frames[0].empty()) {
     AttemptFailed("an answer has no delimiter or too few frames", now);
   } else if (purpose_ == Purpose::kConfirm && loss_ == StateReason::kReplayFailed) {
@@ -308,7 +315,9 @@ void RankStream::Resume(Nanos now) {
 }
 
 void RankStream::AttemptFailed(std::string_view why, Nanos now) {
-  if (purpose_ == Purpose::kState) return StopReplay();  // the next look will come
+  if (purpose_ == Purpose::kState || purpose_ == Purpose::kRelease) {
+    return StopReplay();  // the next look will come
+  }
   if (purpose_ == Purpose::kSnapshot) return SnapshotFailed(why, now);
   if (!Blocking()) {
     ++looks_;

@@ -513,7 +513,10 @@ TEST(RankStreamSnapshot, AnEndpointOfAnotherPublisherIsDisownedWhateverItTells) 
   s.Tell(100);
   s.Tell(101);
   s.Pass(Millis{60'000});
-  EXPECT_THAT(s.Take(), ElementsAre("apply 100 of 8", "apply 101 of 8"));
+  EXPECT_THAT(s.Take(), ElementsAre("apply 100 of 8", "apply 101 of 8", "ask 101"));
+  s.publisher = 7;
+  s.Kept(101);
+  EXPECT_EQ(s.State(), "degraded replay_mismatch") << "it still is";
 }
 
 // The messages parked are the old publisher's, whatever their numbers.

@@ -1080,8 +1080,8 @@ TEST(RankStreamForeignReplay, OneThatIsJustAsFarIsSeenWhenItIsAskedForALiveMessa
   s.Live(10);
   s.Live(11);
   s.Pass(Millis{250});
-  EXPECT_THAT(s.Take(), ElementsAre("apply 10", "apply 11", "ask 10"));
-  AnswerForeign(s, 10, 10);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 10", "apply 11", "ask 9"));
+  AnswerForeign(s, 9, 10);
   EXPECT_THAT(s.Take(), ElementsAre("clear"));
   EXPECT_EQ(s.State(), "degraded replay_mismatch");
   s.Live(12);
@@ -1097,16 +1097,17 @@ TEST(RankStreamForeignReplay, OneThatStandsStillIsDoubted) {
   EXPECT_EQ(s.State(), "exact none") << "its ring may lag behind";
   s.Live(11);
   s.Pass(Millis{500});
-  EXPECT_THAT(s.Take(), ElementsAre("apply 10", "ask 10", "apply 11", "ask 11"));
+  EXPECT_THAT(s.Take(), ElementsAre("apply 10", "ask 9", "apply 11", "ask 9"));
   s.End();
   EXPECT_EQ(s.State(), "degraded replay_mismatch");
   s.Live(12);
   s.Pass(Millis{999});
   EXPECT_THAT(s.Take(), ElementsAre("apply 12")) << "the pauses grow";
   s.Pass(Millis{1});
-  s.Answer(12);
+  s.Answer(9, "b9");
+  s.AnswerRange(10, 12);
   s.End();
-  EXPECT_THAT(s.Take(), ElementsAre("ask 12"));
+  EXPECT_THAT(s.Take(), ElementsAre("ask 9"));
   EXPECT_EQ(s.State(), "exact none") << "it is the engine's after all";
 }
 
@@ -1197,12 +1198,64 @@ TEST(RankStream, ARingThatMovedPastWhatWasReadIsAGapOnlyWhenNothingFollows) {
     if (late) s.LiveRange(5, 40);
     s.Take();
     s.Pass(Millis{500});
-    EXPECT_THAT(s.Take(), ElementsAre("ask 5"));
+    EXPECT_THAT(s.Take(), ElementsAre(late ? "ask 4" : "ask 5"));
     s.AnswerRange(30, 40);
     s.End();
     EXPECT_EQ(s.stats().gaps, late ? 0u : 1u);
     EXPECT_EQ(s.State(), late ? "exact none" : "degraded history_gone");
   }
+}
+
+// Every request goes over a connection of its own, which something in front of several engines may
+// send to any of them.
+TEST(RankStreamForeignReplay, HistoryOfAnotherEngineThanTheOneThatProvesItselfIsFetchedAnew) {
+  Stream s(true);
+  StartForeign(s, 9);
+  s.Live(10);
+  s.Pass(Millis{250});
+  EXPECT_THAT(s.Take(), ElementsAre("apply 10", "ask 9"));
+  s.Answer(9);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0"));
+  s.AnswerRange(0, 10);
+  s.End();
+  EXPECT_EQ(s.Take().size(), 12u) << "clear and 11 messages";
+  s.Live(11);
+  s.Pass(Millis{250});
+  EXPECT_EQ(s.State(), "exact none");
+  s.AnswerRange(10, 11);
+  s.End();
+  EXPECT_EQ(s.State(), "exact none");
+  EXPECT_EQ(s.stats().replays_foreign, 0u);
+}
+
+TEST(RankStreamForeignReplay, ADisownedEndpointIsTakenBackOnceItKnowsTheNewestLiveMessage) {
+  Stream s(true);
+  StartForeign(s, 9);
+  s.LiveRange(10, 11);
+  s.Pass(Millis{250});
+  AnswerForeign(s, 9, 10);
+  s.LiveRange(12, 14);
+  s.Take();
+  s.Pass(Millis{29'999});
+  EXPECT_THAT(s.Take(), IsEmpty());
+  s.Pass(Millis{1});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 14"));
+  AnswerForeign(s, 14, 15);
+  s.End();
+  s.Live(15);
+  EXPECT_EQ(s.State(), "degraded replay_mismatch");
+  s.Pass(Millis{60'000});
+  EXPECT_THAT(s.Take(), ElementsAre("apply 15", "ask 15"));
+  s.Live(16);
+  s.Answer(15);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 16", "clear", "ask 0"));
+  s.AnswerRange(0, 16);
+  s.End();
+  s.Live(17);
+  s.Pass(Millis{250});
+  s.AnswerRange(16, 17);
+  s.End();
+  EXPECT_EQ(s.State(), "exact none");
 }
 
 TEST(RankStreamForeignReplay, AfterAReconnectASecondWitnessDecides) {
