@@ -129,7 +129,7 @@ void DecodeJson(std::span<const std::byte> payload) {
   if (decoder.Decode(payload, limits, 4, batch)) CheckLimits(batch, limits);
 }
 
-void Translate(std::span<const std::byte> payload, bool lenient_media) {
+kvr::placement::TranslatorOptions Options(bool lenient_media) {
   kvr::placement::TranslatorOptions options;
   options.block_size = 4;
   options.lenient_media = lenient_media;  // which expects chunks
@@ -143,24 +143,78 @@ void Translate(std::span<const std::byte> payload, bool lenient_media) {
   options.memory.partial_blocks_max = 2;
   options.memory.digests_max = 2;
   options.image_token = 9;
-  kvr::placement::EventTranslator translator(options);
+  return options;
+}
+
+// However many frames came, and whatever they said; of one rank.
+void CheckRemembered(const kvr::placement::EventTranslator& translator) {
+  const kvr::placement::MemoryLimits& memory = translator.options().memory;
+  const std::size_t rank_max = memory.counted_blocks_max + memory.groups_max +
+                               memory.held_names_max + 2 * memory.chunk_blocks_max +
+                               3 * memory.chunks_max;
+  KVR_CHECK(translator.remembered() <= rank_max + memory.partial_blocks_max + memory.digests_max);
+}
+
+void CheckPlaced(const kvr::placement::PlacementBatch& out, std::size_t hashes) {
+  std::size_t blocks = 0;
+  for (const kvr::PlacementEvent& event : out.events) {
+    blocks += event.blocks.size() + event.removed.size();
+    KVR_CHECK(event.kind == kvr::PlacementKind::kCleared ||
+              !event.blocks.empty() != !event.removed.empty());
+  }
+  // Removals of a JSON list repeat per tier. Blocks of a group that turns out not to be the main
+  // one are removed again, as often as they were stored, and those of another come by name.
+  constexpr std::size_t kKnownMax = 2 * (16 + 4) * 32;
+  KVR_CHECK(blocks <= 6 * hashes + kKnownMax);
+  KVR_CHECK(out.events.size() == out.event_index.size());
+}
+
+// The same events of other blocks: of a long stream each frame brings blocks that are new.
+std::string WithOtherBlocks(EventBatch& batch) {
+  for (kvr::EngineHash& hash : batch.hashes)
+    hash = kvr::EngineHash{kvr::Raw(hash) + 0x10'0001};
+  for (EngineEvent& event : batch.events) {
+    if (event.parent) event.parent = kvr::EngineHash{kvr::Raw(*event.parent) + 0x10'0001};
+  }
+  for (kvr::TokenId& token : batch.tokens)
+    token += 0x101;
+  std::string bytes;
+  EncodeEventBatch(batch, *kvr::wire::DialectByName("maps"), bytes);
+  return bytes;
+}
+
+void Translate(std::span<const std::byte> payload, bool lenient_media) {
+  kvr::placement::EventTranslator translator(Options(lenient_media));
   kvr::placement::PlacementBatch out;
   for (int round = 0; round < 2; ++round) {  // the second meets what the first taught
     if (!translator.Translate(payload, out)) {
       KVR_CHECK(out.events.empty() && out.dropped.empty());
       return;
     }
-    std::size_t blocks = 0;
-    for (const kvr::PlacementEvent& event : out.events) {
-      blocks += event.blocks.size() + event.removed.size();
-      KVR_CHECK(event.kind == kvr::PlacementKind::kCleared ||
-                !event.blocks.empty() != !event.removed.empty());
-    }
-    // Removals of a JSON list repeat per tier. Blocks of a group that turns out not to be the main
-    // one are removed again, as often as they were stored, and those of another come by name.
-    constexpr std::size_t kKnownMax = 2 * (16 + 4) * 32;
-    KVR_CHECK(blocks <= 6 * translator.decoded().hashes.size() + kKnownMax);
-    KVR_CHECK(out.events.size() == out.event_index.size());
+    CheckPlaced(out, translator.decoded().hashes.size());
+    CheckRemembered(translator);
+  }
+}
+
+// A long stream, in little memory.
+void TranslateMany(std::span<const std::byte> payload) {
+  EventBatch batch;
+  if (!DecodeEventBatch(payload, Limits(), batch)) return;
+  auto options = Options(true);
+  options.memory.counted_blocks_max = 3;
+  options.memory.groups_max = 1;
+  options.memory.held_names_max = 1;
+  options.memory.chunk_blocks_max = 2;
+  options.memory.chunks_max = 1;
+  options.memory.digests_max = 1;
+  kvr::placement::EventTranslator translator(options);
+  kvr::placement::PlacementBatch out;
+  constexpr int kRounds = 20;  // more than there is room for
+  for (int round = 0; round < kRounds; ++round) {
+    const std::string other = WithOtherBlocks(batch);
+    if (!translator.Translate(std::as_bytes(std::span(other)), out)) return;
+    CheckPlaced(out, translator.decoded().hashes.size());
+    CheckRemembered(translator);
   }
 }
 
@@ -172,6 +226,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     DecodeJson(payload);
   } else {
     Decode(payload);
+    TranslateMany(payload);
   }
   Translate(payload, false);
   Translate(payload, true);

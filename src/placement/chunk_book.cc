@@ -22,25 +22,40 @@ std::size_t ChunkBook::Learn(std::optional<EngineHash> parent, std::span<const B
     if (known == place_of_.end()) return 0;
     at = known->second;
   }
-  std::size_t i = 0;
-  for (; i < blocks.size() && place_of_.size() < blocks_max_; ++i) {
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
     at = Next(at, blocks[i]);
-    place_of_[Raw(names[i])] = *at;
-    const auto [known, added] = by_place_.try_emplace(Raw(*at), Known{names[i]});
-    if (!added && known->second.name != names[i]) known->second.ambiguous = true;
+    if (!Put(names[i], *at)) return blocks.size() - i;
   }
-  return blocks.size() - i;
+  return 0;
+}
+
+bool ChunkBook::Put(EngineHash name, SequenceHash at) {
+  const auto known = place_of_.find(Raw(name));
+  if (known == place_of_.end()) {
+    if (place_of_.size() >= blocks_max_) return false;
+    place_of_.emplace(Raw(name), at);
+  } else {
+    if (known->second == at) return true;
+    Leave(known->second);
+    known->second = at;
+  }
+  Place& place = by_place_.try_emplace(Raw(at), Place{name}).first->second;
+  place.ambiguous = place.ambiguous || place.name != name;
+  ++place.names;
+  return true;
+}
+
+// One of two that share a place does not make the other's right again.
+void ChunkBook::Leave(SequenceHash at) {
+  const auto place = by_place_.find(Raw(at));
+  if (place != by_place_.end() && --place->second.names == 0) by_place_.erase(place);
 }
 
 void ChunkBook::Forget(EngineHash name) {
-  const auto place = place_of_.find(Raw(name));
-  if (place == place_of_.end()) return;
-  const auto known = by_place_.find(Raw(place->second));
-  // One of two that share it does not make the other's right again.
-  if (known != by_place_.end() && known->second.name == name && !known->second.ambiguous) {
-    by_place_.erase(known);
-  }
-  place_of_.erase(place);
+  const auto known = place_of_.find(Raw(name));
+  if (known == place_of_.end()) return;
+  Leave(known->second);
+  place_of_.erase(known);
 }
 
 const ChunkBook::Chunk* ChunkBook::Store(EngineHash name, std::optional<EngineHash> parent,

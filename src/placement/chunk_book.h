@@ -61,21 +61,34 @@ class ChunkBook {
 
   void Clear();
 
+  // Names, places, chunks and turns together: when Expire has nothing more to take out, no more
+  // than two for each name and three for each chunk that there is room for.
+  [[nodiscard]] std::size_t entries() const {
+    return by_place_.size() + place_of_.size() + chunks_.size() + queue_.size();
+  }
+
  private:
-  struct Known {
+  // What the engine has in one place.
+  struct Place {
     EngineHash name{};
-    bool ambiguous = false;
+    bool ambiguous = false;   // it had several names
+    std::uint32_t names = 0;  // so many have this place; it is kept while there is one
   };
   struct Turn {
     EngineHash chunk{};
     double expires = 0;
   };
 
+  // False when there is no room for a further name.
+  bool Put(EngineHash name, SequenceHash at);
+  // A name has the place no more.
+  void Leave(SequenceHash at);
+
   std::size_t blocks_max_;
   std::size_t chunks_max_;
   double ttl_seconds_;
   bool begun_ = false;
-  std::unordered_map<std::uint64_t, Known> by_place_;         // sequence hash → the engine's name
+  std::unordered_map<std::uint64_t, Place> by_place_;         // sequence hash → the engine's name
   std::unordered_map<std::uint64_t, SequenceHash> place_of_;  // the engine's name → sequence hash
   std::unordered_map<std::uint64_t, Chunk> chunks_;           // by their own names
   std::deque<Turn> queue_;                                    // some out of date

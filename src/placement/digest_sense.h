@@ -35,6 +35,7 @@ class DigestSense {
   Verdict Learn(const wire::EventBatch& batch, CopyTable& known);
   // As after a restart of the engine, which may be another one.
   void Reset();
+  [[nodiscard]] std::size_t remembered() const { return others_.size(); }
   // Digests for which there was no room, ever.
   [[nodiscard]] std::uint64_t forgotten() const { return forgotten_; }
 

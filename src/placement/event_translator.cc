@@ -80,6 +80,12 @@ class EventTranslator::Impl {
   const TranslatorOptions& options() const { return options_; }
   const TranslatorStats& stats() const { return stats_; }
   DigestReading digests() const { return digests_.reading(); }
+  std::size_t remembered() const {
+    std::size_t entries = json_.partial_blocks() + digests_.remembered();
+    for (const RankMemory& memory : ranks_)
+      entries += memory.blocks.size() + memory.groups.entries() + memory.chunks.entries();
+    return entries;
+  }
 
  private:
   // What the batch says of the digests' end; decodes it again when that is another one.
@@ -165,6 +171,9 @@ const TranslatorOptions& EventTranslator::options() const {
 }
 const TranslatorStats& EventTranslator::stats() const {
   return impl_->stats();
+}
+std::size_t EventTranslator::remembered() const {
+  return impl_->remembered();
 }
 
 }  // namespace kvr::placement

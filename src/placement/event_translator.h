@@ -66,6 +66,9 @@ class EventTranslator {
   [[nodiscard]] DigestReading digests() const;
   [[nodiscard]] const TranslatorOptions& options() const;
   [[nodiscard]] const TranslatorStats& stats() const;
+  // Entries of all tables of what earlier frames taught: bounded by MemoryLimits and `ranks_max`,
+  // whatever the frames say.
+  [[nodiscard]] std::size_t remembered() const;
 
  private:
   class Impl;

@@ -72,6 +72,8 @@ class GroupTable {
   void Release(Group& group);
   // All copies are gone, or nobody knows which are left.
   void ForgetCopies();
+  // Groups, and names that are held.
+  [[nodiscard]] std::size_t entries() const { return groups_.size() + held_names_; }
 
   // An event of a kind that is not known, which names no group.
   void NoteUnknownKind();

@@ -112,6 +112,7 @@ class TrtllmJsonDecoder::Impl {
     partial_.Clear();
   }
 
+  [[nodiscard]] std::size_t partial_blocks() const { return partial_.size(); }
   [[nodiscard]] std::uint64_t forgotten_partial_blocks() const { return partial_.forgotten(); }
 
  private:
@@ -369,6 +370,9 @@ Result<void, DecodeError> TrtllmJsonDecoder::Decode(std::span<const std::byte> p
 }
 void TrtllmJsonDecoder::Reset() {
   impl_->Reset();
+}
+std::size_t TrtllmJsonDecoder::partial_blocks() const {
+  return impl_->partial_blocks();
 }
 std::uint64_t TrtllmJsonDecoder::forgotten_partial_blocks() const {
   return impl_->forgotten_partial_blocks();

@@ -42,6 +42,8 @@ class TrtllmJsonDecoder {
   // Forgets partial blocks, as after a restart of the engine. The main window is taken
   // to be the same until the engine or its events say otherwise.
   void Reset();
+  // Partial blocks that are remembered.
+  [[nodiscard]] std::size_t partial_blocks() const;
   // Partial blocks beyond the number that is remembered, since the decoder was made.
   [[nodiscard]] std::uint64_t forgotten_partial_blocks() const;
 

@@ -143,6 +143,7 @@ class PartialBlocks {
     young_.Clear();
     old_.Clear();
   }
+  [[nodiscard]] std::size_t size() const { return young_.size() + old_.size(); }
   // So many, ever.
   [[nodiscard]] std::uint64_t forgotten() const { return forgotten_; }
 
