@@ -117,7 +117,7 @@ struct BadEvent {
 
 // Reused from batch to batch: once warm, decoding into it allocates nothing. Not thread-safe.
 struct EventBatch {
-  double ts = 0;  // as sent: seconds, of some producers milliseconds
+  double ts = 0;  // as sent: seconds, of some producers milliseconds; 0 for a NaN or an infinity
   std::optional<std::uint32_t> dp_rank;
   std::vector<EngineEvent> events;
   std::vector<BadEvent> bad;

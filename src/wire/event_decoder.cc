@@ -1,6 +1,7 @@
 #include "wire/event_decoder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -149,7 +150,7 @@ bool ReadEvents(FieldContext& context) {
   return true;
 }
 
-bool ReadTimestamp(MsgpackReader& in, double& ts) {
+bool ReadNumber(MsgpackReader& in, double& ts) {
   if (in.TakeF64(ts)) return true;
   const std::size_t start = in.offset();
   MsgpackItem item;
@@ -163,6 +164,13 @@ bool ReadTimestamp(MsgpackReader& in, double& ts) {
   } else {
     return in.Fail(DecodeErrc::kWrongType, start);
   }
+  return true;
+}
+
+// One that is no point in time is 0: a time that compares with none would never pass.
+bool ReadTimestamp(MsgpackReader& in, double& ts) {
+  if (!ReadNumber(in, ts)) return false;
+  if (!std::isfinite(ts)) ts = 0;
   return true;
 }
 

@@ -1,10 +1,16 @@
 // Block sizes other than the registered one, and physical copies. V and L rows are quirks of vLLM
 // and LMCache, each with the releases it is known from.
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "wire/event_encoder.h"
 #include "wire/stream.h"
 
 namespace kvr::test {
@@ -161,6 +167,39 @@ TEST(Chunks, AreToldBySoManyDeviceBlocks) {
                                St("71", "null", kAb, R"("block_size":8,"medium":"cpu")")})),
             "stored device 11=A 12=B; named host_pinned 11");
   EXPECT_EQ(stream.translator().stats().unplaced_blocks, 1u);
+}
+
+// A batch whose time is none, in MessagePack: [ts, [chunk 71 + n], 0].
+std::string AtTime(double ts, int n) {
+  std::string bytes;
+  wire::EventBatch batch;
+  const std::array names = {EngineHash{static_cast<std::uint64_t>(71 + n)}};
+  const std::array<TokenId, 8> tokens = {1, 2, 3, 4, 5, 6, 7, 8};
+  batch.AddStored(names, std::nullopt, tokens, 8).medium = "cpu";
+  batch.ts = ts;
+  EncodeEventBatch(batch, *wire::DialectByName("maps"), bytes);
+  return bytes;
+}
+
+// With whatever time of its batches: one that is no number compares with none, and would never
+// pass.
+TEST(Chunks, ABatchWithoutATimeKeepsTheirNumberBounded) {
+  for (const double ts :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+        -std::numeric_limits<double>::infinity(), 1e308, -1e308}) {
+    SCOPED_TRACE(ts);
+    auto options = StreamOptions();
+    options.lenient_media = true;
+    options.memory.chunks_max = 10;
+    Stream stream(options);
+    stream.Feed(Batch({St("11,12", "null", kAb)}));
+    for (int i = 0; i < 100; ++i) {
+      const std::string batch = AtTime(ts, i);
+      stream.FeedBytes(std::as_bytes(std::span(batch)));
+    }
+    EXPECT_EQ(std::isfinite(ts) ? ts : 0, stream.batch().ts);
+    EXPECT_LE(stream.translator().remembered(), 2u + 2 * 2 + 3 * 10);
+  }
 }
 
 TEST(Chunks, WithRoomForSoMany) {
