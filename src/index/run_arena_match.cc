@@ -78,6 +78,9 @@ class RunArena::Walk {
     run_ = next_;
   }
 
+  // Whether all of the query was walked.
+  [[nodiscard]] bool whole() const { return depth_ == blocks_.size(); }
+
   // Who still walks ends where the path does.
   void Finish() {
     wanted_ = true;
@@ -300,11 +303,18 @@ class RunArena::Walk {
 
 void RunArena::Match(std::span<const BlockHash> blocks, const MatchOptions& options,
                      OverlapScores& scores) const {
+  // A change of shape takes microseconds; a writer that is stopped amid one is not waited for.
+  constexpr int kAttemptsMax = 256;
   const Epoch::Reader reader(epoch_);
-  Walk walk(*this, blocks, options, scores);
-  while (walk.Find())
-    walk.Take();
-  walk.Finish();
+  for (int attempt = 1;; ++attempt) {
+    const std::uint64_t seen = directory_.reshapes.Seen();
+    Walk walk(*this, blocks, options, scores);
+    while (walk.Find())
+      walk.Take();
+    if (walk.whole() || directory_.reshapes.SawOneShape(seen) || attempt == kAttemptsMax) {
+      return walk.Finish();
+    }
+  }
 }
 
 // Walks in step: while one waits for memory, the others' lines are on their way, too.
@@ -314,6 +324,7 @@ void RunArena::MatchMany(std::span<const std::span<const BlockHash>> queries,
   while (!queries.empty()) {
     const std::size_t count = std::min(queries.size(), kAtOnce);
     const Epoch::Reader reader(epoch_);
+    const std::uint64_t seen = directory_.reshapes.Seen();
     std::array<std::optional<Walk>, kAtOnce> walks;
     std::array<Walk*, kAtOnce> under_way{};
     for (std::size_t i = 0; i < count; ++i)
@@ -330,8 +341,14 @@ void RunArena::MatchMany(std::span<const std::span<const BlockHash>> queries,
       for (Walk* const walk : each.first(left))
         walk->Take();
     }
-    for (std::size_t i = 0; i < count; ++i)
-      walks[i]->Finish();
+    const bool one_shape = directory_.reshapes.SawOneShape(seen);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (one_shape || walks[i]->whole()) {
+        walks[i]->Finish();
+      } else {
+        Match(queries[i], options, scores[i]);
+      }
+    }
     queries = queries.subspan(count);
     scores = scores.subspan(count);
   }

@@ -95,7 +95,7 @@ TEST(PlaneDraft, HoldsWhatSetsHold) {
     const std::uint32_t middle = run.begin + run.size() / 2;
     PlaneDraft tail;
     PlaneDraft head = draft;
-    draft.CopyTail({middle, run.end}, tail);
+    draft.CopyStretch({middle, run.end}, tail);
     head.Shorten({run.begin, middle});
     EXPECT_LE(draft.view().parts.size(), PlaneDraft::PartsOfJoin(head.view(), tail.view()));
     head.Join(tail.view(), middle, run);

@@ -161,9 +161,9 @@ void PlaneDraft::Shorten(Stretch run) {
   parts_.swap(kept);
 }
 
-void PlaneDraft::CopyTail(Stretch run, PlaneDraft& tail) const {
-  tail = *this;
-  tail.Shorten(run);
+void PlaneDraft::CopyStretch(Stretch run, PlaneDraft& part) const {
+  part = *this;
+  part.Shorten(run);
 }
 
 void PlaneDraft::Join(const PlaneView& tail, std::uint32_t middle, Stretch run) {

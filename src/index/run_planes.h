@@ -89,8 +89,8 @@ class PlaneDraft {
   void Lengthen(Stretch run);
   // The run is cut down to `run`.
   void Shorten(Stretch run);
-  // What this plane is for the blocks of `run`, the tail of the run.
-  void CopyTail(Stretch run, PlaneDraft& tail) const;
+  // What this plane is for the blocks of `run`, a part of the run.
+  void CopyStretch(Stretch run, PlaneDraft& part) const;
   // Appends the plane of a run that follows: [run.begin, middle) and [middle, run.end).
   void Join(const PlaneView& tail, std::uint32_t middle, Stretch run);
   // An upper bound of the parts that Join would leave.

@@ -119,6 +119,32 @@ struct RunCell {
   }
 };
 
+// Counts how often runs passed blocks and children on to others. A query that misses its next run
+// meanwhile may have looked for it where it no longer hangs, or does not hang yet.
+class Reshapes {
+ public:
+  // For as long as it lives, runs are between two shapes.
+  class Under {
+   public:
+    explicit Under(Reshapes& reshapes) : count_(reshapes.count_) { count_.fetch_add(1); }
+    ~Under() { count_.fetch_add(1); }
+    Under(const Under&) = delete;
+    Under& operator=(const Under&) = delete;
+
+   private:
+    std::atomic<std::uint64_t>& count_;
+  };
+
+  // Before the first look. Whoever sees a change of the writer's sees the count from before it.
+  [[nodiscard]] std::uint64_t Seen() const { return count_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool SawOneShape(std::uint64_t seen) const {
+    return seen % 2 == 0 && Seen() == seen;
+  }
+
+ private:
+  std::atomic<std::uint64_t> count_{0};  // odd: under way
+};
+
 // All runs.
 struct RunDirectory {
   explicit RunDirectory(std::uint64_t seed) : children(seed) {}
@@ -143,6 +169,7 @@ struct RunDirectory {
 
   StableArray<RunCell> runs;
   ChildTable children;
+  Reshapes reshapes;
 };
 
 }  // namespace kvr::index

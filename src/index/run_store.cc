@@ -8,11 +8,7 @@
 namespace kvr::index {
 
 RunStore::RunStore(std::uint64_t seed, RunDirectory& directory, Epoch& epoch, Moved moved)
-    : directory_(directory),
-      moved_(std::move(moved)),
-      retired_(epoch),
-      names_(seed),
-      epoch_(epoch) {}
+    : directory_(directory), moved_(std::move(moved)), retired_(epoch), names_(seed) {}
 
 RunStore::~RunStore() {
   for (RunId run = 1; run < metas_.end(); ++run) {

@@ -207,8 +207,14 @@ class RunStore {
   [[nodiscard]] std::uint64_t ChildHash(RunId run) const;
   void Link(RunId run);
   void Unlink(RunId run);
+  // The same but for the table that queries read.
+  void Hang(RunId run);
+  void Unhang(RunId run);
   void RetireTable(ChildTable::TablePtr table);
-  void AdoptChildrenFrom(RunId from, RunId to, std::uint32_t deeper_than);
+  // How many children hang deeper.
+  [[nodiscard]] std::uint32_t ChildrenBehind(RunId run, std::uint32_t depth) const;
+  // Of the children that hang at `where`; their states are published.
+  void AdoptChildren(RunId from, RunId to, Stretch where);
 
   // Columns.
   void MakeRoom(Meta& meta, std::uint32_t room);
@@ -235,6 +241,10 @@ class RunStore {
   }
   void EraseCommon(RunId run, Stretch blocks);
   void MoveCommon(RunId from, RunId to, Stretch blocks);
+  // Of a run that has none yet.
+  void CopyColumns(RunId from, RunId to, Stretch blocks);
+  // The run's blocks begin at `begin` from now on; what comes before its own has to be written.
+  void MoveBegin(RunId run, std::uint32_t begin);
   // Copies aliases of `blocks` to a run that has these blocks now.
   void CopyAliases(RunId from, RunId to, Stretch blocks);
   void ShrinkAliases(RunId run);
@@ -265,7 +275,12 @@ class RunStore {
   void Tidy(RunId run);
   void Cut(RunId run, std::uint32_t end);
   void Split(RunId run, std::uint32_t at);
-  bool JoinWithChild(RunId run);
+  void SplitTailOff(RunId run, std::uint32_t at);
+  void SplitHeadOff(RunId run, std::uint32_t at);
+  // The run that is both then; kRootRun when they stay apart.
+  RunId JoinWithChild(RunId run);
+  void JoinInto(RunId run, RunId child);
+  void JoinIntoChild(RunId run, RunId child);
   RunId NewRun(BlockPlace at);
   void Free(RunId run);
   void InheritUse(RunId run, std::uint64_t used_at);
@@ -273,7 +288,6 @@ class RunStore {
   void Publish();
   void CountHeldAgain(RunId run);
   [[nodiscard]] std::uint32_t KnownEnd(RunId run) const;
-  [[nodiscard]] std::uint32_t CountHeld(RunId run) const;
   [[nodiscard]] std::optional<std::uint32_t> WhereToSplit(RunId run) const;
 
   // What EngineTable asks for.
@@ -307,7 +321,6 @@ class RunStore {
   EngineTable names_;
   Slab<Meta, 256> metas_;
   Meta root_;
-  Epoch& epoch_;
   std::vector<RunId> queue_;
   std::vector<RunId> drafts_;
   std::vector<std::unique_ptr<RunDraft>> spare_drafts_;

@@ -1,10 +1,16 @@
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
 #include "index/run_store.h"
 
 namespace kvr::index {
+namespace {
+
+constexpr std::uint32_t kDepthEnd = std::numeric_limits<std::uint32_t>::max();
+
+}  // namespace
 
 std::uint64_t RunStore::ChildHash(RunId run) const {
   const Meta& meta = At(run);
@@ -13,6 +19,11 @@ std::uint64_t RunStore::ChildHash(RunId run) const {
 }
 
 void RunStore::Link(RunId run) {
+  Hang(run);
+  RetireTable(directory_.children.Insert(ChildHash(run), run));
+}
+
+void RunStore::Hang(RunId run) {
   Meta& meta = At(run);
   Meta& parent = At(meta.parent);
   meta.previous_sibling = kRootRun;
@@ -21,7 +32,6 @@ void RunStore::Link(RunId run) {
   parent.first_child = run;
   ++parent.children;
   parent.deepest_child = std::max(parent.deepest_child, meta.blocks.begin);
-  RetireTable(directory_.children.Insert(ChildHash(run), run));
 }
 
 void RunStore::RetireTable(ChildTable::TablePtr table) {
@@ -32,6 +42,10 @@ void RunStore::RetireTable(ChildTable::TablePtr table) {
 
 void RunStore::Unlink(RunId run) {
   RetireTable(directory_.children.Erase(ChildHash(run), run));
+  Unhang(run);
+}
+
+void RunStore::Unhang(RunId run) {
   Meta& meta = At(run);
   Meta& parent = At(meta.parent);
   if (meta.next_sibling != kRootRun) At(meta.next_sibling).previous_sibling = meta.previous_sibling;
@@ -47,15 +61,24 @@ void RunStore::Unlink(RunId run) {
   }
 }
 
-void RunStore::AdoptChildrenFrom(RunId from, RunId to, std::uint32_t deeper_than) {
+std::uint32_t RunStore::ChildrenBehind(RunId run, std::uint32_t depth) const {
+  std::uint32_t behind = 0;
+  for (RunId child = At(run).first_child; child != kRootRun; child = At(child).next_sibling) {
+    if (At(child).blocks.begin > depth) ++behind;
+  }
+  return behind;
+}
+
+void RunStore::AdoptChildren(RunId from, RunId to, Stretch where) {
   for (RunId child = At(from).first_child; child != kRootRun;) {
     const RunId next = At(child).next_sibling;
-    if (At(child).blocks.begin > deeper_than) {
+    if (where.Has(At(child).blocks.begin)) {
       Unlink(child);
       At(child).parent = to;
       At(child).parent_generation = At(to).generation;
-      Link(child);
       Edit(child);
+      Link(child);
+      Publish(child);
     }
     child = next;
   }
@@ -80,6 +103,49 @@ void RunStore::MoveCommon(RunId from, RunId to, Stretch blocks) {
     --source.strange;
     ++target.strange;
   });
+}
+
+void RunStore::CopyColumns(RunId from, RunId to, Stretch blocks) {
+  const Meta& source = At(from);
+  Meta& target = At(to);
+  target.room = blocks.size() + blocks.size() / 8 + 1;
+  target.columns = std::make_unique_for_overwrite<std::uint64_t[]>(target.room * 2u);
+  column_bytes_ += ColumnBytes(target.room);
+  const std::uint32_t offset = blocks.begin - source.blocks.begin;
+  std::copy_n(source.columns.get() + offset, blocks.size(), target.columns.get());
+  std::copy_n(source.columns.get() + source.room + offset, blocks.size(),
+              target.columns.get() + target.room);
+  target.blocks = blocks;
+  target.written = blocks.size();
+}
+
+void RunStore::MoveBegin(RunId run, std::uint32_t begin) {
+  Meta& meta = At(run);
+  const Stretch kept{std::max(begin, meta.blocks.begin), meta.blocks.end};
+  const std::uint32_t from = kept.begin - meta.blocks.begin;
+  const std::uint32_t to = kept.begin - begin;
+  const std::span<const std::uint64_t> names = NamesOf(meta, kept);
+  // Towards where they go, so that no two are at one place meanwhile.
+  constexpr std::uint32_t kAhead = 16;
+  const auto key_of = [&](std::uint32_t turn) {
+    const std::uint32_t i = to < from ? turn : kept.size() - 1 - turn;
+    return std::pair(names_.KeyOf(EngineHash{names[i]}), i);
+  };
+  for (std::uint32_t turn = 0; turn < kept.size(); ++turn) {
+    if (turn + kAhead < kept.size()) names_.Prefetch(key_of(turn + kAhead).first);
+    const auto [key, i] = key_of(turn);
+    names_.Move(key, {run, from + i}, {run, to + i});  // a strange one is not there
+  }
+  const std::uint32_t size = kept.end - begin;
+  const std::uint32_t room = size + size / 8 + 1;
+  auto columns = std::make_unique_for_overwrite<std::uint64_t[]>(std::size_t{room} * 2);
+  std::copy_n(meta.columns.get() + from, kept.size(), columns.get() + to);
+  std::copy_n(names.data(), kept.size(), columns.get() + room + to);
+  column_bytes_ += ColumnBytes(room);
+  Retire(std::exchange(meta.columns, std::move(columns)), ColumnBytes(meta.room), column_bytes_);
+  meta.room = room;
+  meta.blocks.begin = begin;
+  meta.written = size;
 }
 
 void RunStore::CopyAliases(RunId from, RunId to, Stretch blocks) {
@@ -193,12 +259,9 @@ void RunStore::Tidy(RunId run) {
     Queue(run);
     return;
   }
-  if (JoinWithChild(run)) {
-    Queue(run);
-    return;
-  }
+  if (const RunId joined = JoinWithChild(run); joined != kRootRun) return Queue(joined);
   CountHeldAgain(run);
-  if (meta.parent != kRootRun && JoinWithChild(meta.parent)) Queue(meta.parent);
+  if (meta.parent != kRootRun) Queue(JoinWithChild(meta.parent));
 }
 
 void RunStore::Cut(RunId run, std::uint32_t end) {
@@ -217,65 +280,118 @@ void RunStore::Cut(RunId run, std::uint32_t end) {
   }
 }
 
+// Whichever half has more children keeps the run's number, so that they stay where they are: those
+// of a prompt that all conversations begin with are many.
 void RunStore::Split(RunId run, std::uint32_t at) {
   ++splits_;
+  const std::uint32_t behind = ChildrenBehind(run, at);
+  if (2 * behind > At(run).children) {
+    SplitHeadOff(run, at);
+  } else {
+    SplitTailOff(run, at);
+  }
+}
+
+void RunStore::SplitTailOff(RunId run, std::uint32_t at) {
   const RunId tail = NewRun({run, at});
   Meta& meta = At(run);
   Meta& tail_meta = At(tail);
   const Stretch moving{at, meta.blocks.end};
   tail_meta.parent_generation = ++meta.generation;
-
-  tail_meta.room = moving.size() + moving.size() / 8 + 1;
-  tail_meta.columns = std::make_unique_for_overwrite<std::uint64_t[]>(tail_meta.room * 2u);
-  column_bytes_ += ColumnBytes(tail_meta.room);
-  const std::uint32_t offset = at - meta.blocks.begin;
-  std::copy_n(meta.columns.get() + offset, moving.size(), tail_meta.columns.get());
-  std::copy_n(meta.columns.get() + meta.room + offset, moving.size(),
-              tail_meta.columns.get() + tail_meta.room);
-  tail_meta.blocks = moving;
-  tail_meta.written = moving.size();
+  CopyColumns(run, tail, moving);
   MoveCommon(run, tail, moving);
 
   RunDraft& tail_draft = Edit(tail);
   RunDraft& draft = Edit(run);
   tail_draft.used_at = UsedAt(run);
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
-    draft.planes[plane].CopyTail(moving, tail_draft.planes[plane]);
+    draft.planes[plane].CopyStretch(moving, tail_draft.planes[plane]);
   CopyAliases(run, tail, moving);
   moved_(run, tail, moving);
 
   meta.blocks.end = at;
   for (PlaneDraft& plane : draft.planes)
     plane.Shorten(meta.blocks);
-  MakeRoom(meta, offset + offset / 8 + 1);
+  const std::uint32_t size = meta.blocks.size();
+  MakeRoom(meta, size + size / 8 + 1);
   ShrinkAliases(run);
-  AdoptChildrenFrom(run, tail, at);
+
+  const Reshapes::Under under(directory_.reshapes);
+  AdoptChildren(run, tail, {at + 1, kDepthEnd});
   Link(tail);
+  Publish(tail);
+  Publish(run);
 }
 
-bool RunStore::JoinWithChild(RunId run) {
+void RunStore::SplitHeadOff(RunId run, std::uint32_t at) {
   Meta& meta = At(run);
-  if (meta.children != 1) return false;
+  const std::uint64_t hung_by = ChildHash(run);
+  const Stretch moving{meta.blocks.begin, at};
+  const RunId head = NewRun({meta.parent, moving.begin});
+  Meta& head_meta = At(head);
+  head_meta.parent_generation = meta.parent_generation;
+  CopyColumns(run, head, moving);
+  MoveCommon(run, head, moving);
+
+  RunDraft& head_draft = Edit(head);
+  RunDraft& draft = Edit(run);
+  head_draft.used_at = UsedAt(run);
+  for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
+    draft.planes[plane].CopyStretch(moving, head_draft.planes[plane]);
+  CopyAliases(run, head, moving);
+  moved_(run, head, moving);
+
+  Unhang(run);
+  MoveBegin(run, at);
+  for (PlaneDraft& plane : draft.planes)
+    plane.Shorten(meta.blocks);
+  ShrinkAliases(run);
+  meta.parent = head;
+  meta.parent_generation = head_meta.generation;
+
+  const Reshapes::Under under(directory_.reshapes);
+  AdoptChildren(run, head, {0, at + 1});
+  RetireTable(directory_.children.Erase(hung_by, run));
+  Link(run);
+  Link(head);
+  Publish(head);
+  Publish(run);
+}
+
+RunId RunStore::JoinWithChild(RunId run) {
+  const Meta& meta = At(run);
+  if (meta.children != 1) return kRootRun;
   const RunId child = meta.first_child;
-  Meta& child_meta = At(child);
+  const Meta& child_meta = At(child);
   const Stretch joined{meta.blocks.begin, child_meta.blocks.end};
   if (run == kRootRun || child_meta.blocks.begin != meta.blocks.end ||
       joined.size() > kRunBlocksMax)
-    return false;
+    return kRootRun;
   const Planes head = ViewOf(run);
   const Planes tail = ViewOf(child);
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
-    if (PlaneDraft::PartsOfJoin(head(plane), tail(plane)) > kPartsMaxJoined) return false;
+    if (PlaneDraft::PartsOfJoin(head(plane), tail(plane)) > kPartsMaxJoined) return kRootRun;
   }
-
   ++joins_;
+  if (child_meta.children > 1) {
+    JoinIntoChild(run, child);  // its children stay where they are
+    return child;
+  }
+  JoinInto(run, child);
+  return run;
+}
+
+void RunStore::JoinInto(RunId run, RunId child) {
+  Meta& meta = At(run);
+  const Meta& child_meta = At(child);
+  const Stretch moving = child_meta.blocks;
+  const Stretch joined{meta.blocks.begin, moving.end};
   RunDraft& draft = Edit(run);
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
     draft.planes[plane].Join(View(child, plane), meta.blocks.end, joined);
   if (joined.size() > meta.room || meta.written > meta.blocks.size())
     MakeRoom(meta, joined.size() + joined.size() / 8 + 1);
   const std::uint32_t offset = meta.blocks.size();
-  const Stretch moving = child_meta.blocks;
   std::copy_n(child_meta.columns.get(), moving.size(), meta.columns.get() + offset);
   std::copy_n(child_meta.columns.get() + child_meta.room, moving.size(),
               meta.columns.get() + meta.room + offset);
@@ -284,9 +400,44 @@ bool RunStore::JoinWithChild(RunId run) {
   MoveCommon(child, run, moving);
   CopyAliases(child, run, moving);
   moved_(child, run, moving);
-  AdoptChildrenFrom(child, run, 0);
+
+  const Reshapes::Under under(directory_.reshapes);
+  AdoptChildren(child, run, {0, kDepthEnd});
   Free(child);
-  return true;
+  Publish(run);
+}
+
+void RunStore::JoinIntoChild(RunId run, RunId child) {
+  const Meta& meta = At(run);
+  Meta& child_meta = At(child);
+  const Stretch moving = meta.blocks;
+  const Stretch joined{moving.begin, child_meta.blocks.end};
+  const std::uint64_t hung_by = ChildHash(child);
+  RunDraft& draft = Edit(child);
+  draft.used_at = std::max(UsedAt(run), UsedAt(child));
+  for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
+    PlaneDraft both;
+    both.Assign(View(run, plane));
+    both.Join(draft.planes[plane].view(), moving.end, joined);
+    draft.planes[plane] = std::move(both);
+  }
+  Unhang(child);
+  MoveBegin(child, moving.begin);
+  std::copy_n(meta.columns.get(), moving.size(), child_meta.columns.get());
+  std::copy_n(meta.columns.get() + meta.room, moving.size(),
+              child_meta.columns.get() + child_meta.room);
+  MoveCommon(run, child, moving);
+  ShrinkAliases(child);
+  CopyAliases(run, child, moving);
+  moved_(run, child, moving);
+  child_meta.parent = meta.parent;
+  child_meta.parent_generation = meta.parent_generation;
+
+  const Reshapes::Under under(directory_.reshapes);
+  RetireTable(directory_.children.Erase(hung_by, child));
+  Link(child);
+  Publish(child);
+  Free(run);
 }
 
 void RunStore::Free(RunId run) {
@@ -349,7 +500,6 @@ void RunStore::Publish(RunId run) {
 }
 
 void RunStore::Publish() {
-  // The newest first: a tail before the run it was split from, so that hardly a query misses it.
   for (; !drafts_.empty(); drafts_.pop_back())
     Publish(drafts_.back());
   if (spare_drafts_.size() > kSpareDraftsMax) spare_drafts_.resize(kSpareDraftsMax);
@@ -359,6 +509,7 @@ void RunStore::Publish() {
 void RunStore::Commit() {
   for (std::size_t i = 0; i < queue_.size(); ++i) {
     const RunId run = queue_[i];
+    if (!metas_.Has(run)) continue;
     At(run).queued = false;
     Tidy(run);
     if (drafts_.size() > kDraftsMax) Publish();
