@@ -89,8 +89,8 @@ struct MatchOptions {
 };
 
 // Thread-safe. One rank's events come from one thread at a time; different ranks' may be applied at
-// once. A query may run at any time; while an update is under way it may report too few blocks,
-// never more than the rank holds by the events it announced.
+// once. A query may run at any time. What an update under way changes it may see or not, block for
+// block; it reports no block that the rank held neither before nor after it.
 //
 // A rank *holds* a block in a tier from a Stored until a Removed or Cleared of that tier; repeated
 // stores change nothing. A match walks the request's blocks from the root: as long as the rank

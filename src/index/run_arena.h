@@ -34,12 +34,14 @@ namespace kvr::index {
 // of names, and a few words that say who holds it. A rank holds a block until it is removed,
 // reachable or not, so that an answer is the longest prefix held.
 //
-// Updates take turns. A query takes no lock and writes nothing that others read: it walks states
-// that never change, one a run, each published whole. So it sees of an event either what a run was
-// before or what it is after, and blocks it cannot find in between count as not held.
+// Updates take turns. A query takes no lock: it walks states that never change, one a run, each
+// published whole. So it sees of an event either what a run was before or what it is after, and of
+// two runs maybe one of each. Where runs are split or joined meanwhile, and it cannot go on, it
+// looks again. With a memory limit it notes, at most once a tick of the clock, that a run was used.
 //
 // Costs: Match O(blocks / 8 + runs walked × slots / 64), and for each rank that holds a part of a
-// run that it leaves the others in; Apply O(blocks) and O(slots / 64) for each run it changes;
+// run that it leaves the others in; Apply O(blocks) and O(slots / 64) for each run it changes, and
+// for a run it splits a look at each child and a move of those of the half that has fewer;
 // Cleared, RemoveRank and Dump O(runs of the rank). Cleared and RemoveRank let other updates in
 // between; RemoveRank also waits for the queries under way.
 //

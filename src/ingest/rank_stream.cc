@@ -92,6 +92,7 @@ void RankStream::OnLinkDown(Nanos now) {
   StopReplay();
   confirm_at_.reset();
   state_at_.reset();
+  quiet_at_.reset();
   // Verified later from the last applied message on, which fetches these again.
   ClearParked();
 }
@@ -147,6 +148,10 @@ void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> p
   }
   if (newest_ && sequence <= *newest_ && HandleOld(sequence, digest, payload, now)) return;
   if (DoubtsReplay(sequence, digest, now)) Begin(Purpose::kVerify, now);
+  if (HasReplay() && !publisher && options_.quiet_after > Millis{0}) {
+    quiet_pause_ = options_.quiet_after;
+    quiet_at_ = now + quiet_pause_;
+  }
   if (!first_live_) first_live_ = sequence;
   newest_ = sequence;
   stray_.reset();
@@ -389,6 +394,7 @@ std::optional<Nanos> RankStream::deadline() const {
     consider(confirm_at_);
     consider(heal_at_);
     consider(state_at_);
+    consider(quiet_at_);
   }
   if (link_ != Link::kUp && dirty_ && options_.drop_after_disconnect > Millis{0}) {
     consider(down_since_ + options_.drop_after_disconnect);
@@ -415,8 +421,12 @@ void RankStream::OnTick(Nanos now) {
       const bool ahead = !proven_ && first_live_ && newest_ && next_ && *newest_ + 1 < *next_;
       if (next_) Begin(ahead && last_digest_ ? Purpose::kVerify : Purpose::kConfirm, now);
     } else if (state_at_ && now >= *state_at_) {
-      state_at_ = now + options_.heal_interval;
+      state_at_ = now + options_.state_interval;
       Begin(Purpose::kState, now);
+    } else if (quiet_at_ && now >= *quiet_at_) {
+      quiet_pause_ = std::min(2 * quiet_pause_, options_.heal_interval);
+      quiet_at_ = now + quiet_pause_;
+      if (HasReplay() && !replay_broken_ && next_) Begin(Purpose::kConfirm, now);
     }
   } else if (link_ != Link::kUp && dirty_ && options_.drop_after_disconnect > Millis{0} &&
              now - down_since_ >= options_.drop_after_disconnect) {

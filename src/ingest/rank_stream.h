@@ -55,6 +55,8 @@ class StreamSink {
   virtual bool BeginSnapshot(std::uint64_t blocks) = 0;
   enum class Piece : std::uint8_t { kTaken, kUndecodable, kForeign, kNoRoom };
   virtual Piece AddPiece(std::span<const std::byte> events) = 0;
+  // Blocks gathered so far.
+  [[nodiscard]] virtual std::uint64_t gathered() const = 0;
   // The rank holds what was gathered and nothing else.
   virtual void Swap() = 0;
   // Whether nothing that came before the message matters for what the rank holds after it.
@@ -121,7 +123,10 @@ struct StreamStats {
 //   long as it only does not know them, what it told is kept, degraded likewise. Messages of a
 //   connection that broke may come behind the report of the next one, so that there a second
 //   witness decides. Numbers far beyond the live ones are not believed at all.
-// * Gap: the missing messages are replayed before anything newer is applied.
+// * Gap: the missing messages are replayed before anything newer is applied. A stream that falls
+//   silent may have lost its last ones, which no newer one shows: the endpoint is asked.
+// * A live message that differs from what the endpoint told under its number ends all trust in the
+//   endpoint, as if nothing had been proven.
 // * A restart is a message 0, a number far below one seen, or a lower number on a new connection,
 //   each with other bytes: cleared, started over. The same bytes again are a duplicate. A message
 //   that fills a hole just passed is late. Any other step back may be a stray: it is dropped, and a
@@ -153,7 +158,9 @@ struct StreamStats {
 //   another publisher than that of the live messages, or from before what was applied, is not
 //   taken.
 // * What the publisher tells is known no better than it says of itself: it is asked when the stream
-//   is in order, and now and then.
+//   is in order and every state_interval. One that is not as far as what had been applied when it
+//   was asked is another one.
+// * A snapshot with other numbers of blocks than its seals say is torn.
 //
 // The state is exact only when every message since the engine's first was applied, or is in a
 // snapshot, and the publisher's is. Not thread-safe.
@@ -174,6 +181,11 @@ class RankStream {
     // Asks once more after a (re)connect: messages published before the engine knew of our
     // subscription went nowhere, and no later message may come to show the gap.
     Millis confirm_after{250};
+    // How long a stream may be silent before the endpoint is asked whether the last messages were
+    // lost; then with pauses that double up to heal_interval. 0: never. Publishers of RouterEvents
+    // are asked for their state instead.
+    Millis quiet_after{1'000};
+    Millis state_interval{2'000};  // between looks how well such a publisher knows its rank
     Millis drop_after_disconnect{
         120'000};  // forget the blocks of an engine gone for so long; 0 never
     // By how much a replayed number may exceed the newest live one: what may be under way.
@@ -409,6 +421,9 @@ class RankStream {
   Nanos replay_deadline_{0};  // of the silence, or of the pause before the next attempt
   std::optional<Nanos> confirm_at_;
   std::optional<Nanos> heal_at_;
+  std::optional<Nanos> quiet_at_;  // the stream is silent then
+  Millis quiet_pause_{0};
+  std::optional<std::uint64_t> answered_to_;  // the newest message of this attempt's answers
 
   // Of a publisher of RouterEvents.
   bool plane_ = false;                            // there is one

@@ -17,6 +17,10 @@ constexpr Millis kReleasePauseMax{600'000};
 }  // namespace
 
 bool RankStream::DoubtsReplay(std::uint64_t sequence, Digest digest, Nanos now) {
+  if (proven_ && HasReplay() && next_ && sequence < *next_) {
+    const auto told = recent_.find(sequence);
+    if (told != recent_.end() && told->second != digest) ForgetProof();
+  }
   if (proven_ || !HasReplay()) return false;
   if (ahead_ && sequence >= ahead_->first) {
     const bool same = *ahead_ == std::pair(sequence, digest);

@@ -45,6 +45,7 @@ void RankStream::Ask(Nanos now) {
   sought_ = !witnesses_.empty() && asked_ <= witnesses_.begin()->first;
   ++attempt_;
   answers_ = 0;
+  answered_to_.reset();
   waiting_retry_ = false;
   replay_deadline_ = now + options_.replay_silence;
   begun_.reset();
@@ -86,7 +87,11 @@ void RankStream::OnReplay(const net::Frames& frames, Nanos now) {
              sequence - *newest_ > options_.ahead_max) {
     AttemptFailed("an answer is numbered far beyond the live messages", now);
   } else {
-    replay_deadline_ = now + options_.replay_silence;
+    // One that only repeats itself is as good as silent.
+    if (!answered_to_ || sequence > *answered_to_) {
+      answered_to_ = sequence;
+      replay_deadline_ = now + options_.replay_silence;
+    }
     HandleReplayed(sequence, frames[parts - 1], now);
   }
   PublishState();

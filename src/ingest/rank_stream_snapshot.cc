@@ -65,7 +65,8 @@ std::string_view RankStream::CheckSeal(const wire::SnapshotSeal& seal) const {
   if (live_publisher_ && *live_publisher_ != seal.publisher_id) {
     return "it is of another publisher than the live messages";
   }
-  if (known_publisher_ == seal.publisher_id && next_ && seal.next_sequence < *next_) {
+  if (purpose_ == Purpose::kSnapshot && known_publisher_ == seal.publisher_id && next_ &&
+      seal.next_sequence < *next_) {
     return "it is older than what is known";
   }
   if (first_live_ && newest_ && seal.next_sequence > *newest_ &&
@@ -100,8 +101,10 @@ void RankStream::HandlePiece(std::span<const std::byte> events, Nanos now) {
 }
 
 void RankStream::HandleEnd(const wire::SnapshotSeal& seal, Nanos now) {
-  if (seal.publisher_id != begun_->publisher_id || seal.next_sequence != begun_->next_sequence) {
-    return AttemptFailed("its end is another one's", now);
+  if (seal != *begun_) return AttemptFailed("its end is another one's", now);
+  if (sink_.gathered() != seal.blocks) {
+    return AttemptFailed(fmt::format("it has {} blocks and says {}", sink_.gathered(), seal.blocks),
+                         now);
   }
   sink_.Swap();
   ++stats_.snapshots_taken;
@@ -139,6 +142,7 @@ void RankStream::HandleEnd(const wire::SnapshotSeal& seal, Nanos now) {
 void RankStream::HandleState(const wire::SnapshotSeal& seal, Nanos now) {
   StopReplay();
   if (IsOthers(seal.publisher_id)) return ChangePublisher(true, now);
+  if (known_publisher_ && seal.next_sequence < asked_) return ChangePublisher(true, now);
   NoteUpstream(seal, now);
   snapshot_failed_ = false;
   if (next_ && seal.next_sequence > *next_ && !confirm_at_) {
@@ -156,7 +160,7 @@ void RankStream::NoteUpstream(const wire::SnapshotSeal& seal, Nanos now) {
     upstream_reason_ = StateReason::kIndexFull;
   }
   state_pause_ = upstream_state_ == RankState::kExact
-                     ? options_.heal_interval
+                     ? options_.state_interval
                      : std::clamp(state_pause_ * 2, options_.confirm_after, options_.heal_interval);
   state_at_ = now + state_pause_;
 }

@@ -30,7 +30,7 @@ std::string Envelope(std::uint64_t publisher, std::uint64_t sequence, std::strin
 // A stream of a publisher, whose id is 7 until it starts anew.
 class Plane : public Stream {
  public:
-  explicit Plane(const RankStream::Options& options = {}) : Stream(true, options) {}
+  explicit Plane(const RankStream::Options& options = Patient()) : Stream(true, options) {}
 
   void Tell(std::uint64_t sequence, std::string_view payload = "x") {
     const std::string envelope = Envelope(publisher, sequence, payload);
@@ -168,7 +168,7 @@ TEST(RankStreamSnapshot, Q7WhatIsMissingBehindASnapshotIsAskedForAsMessages) {
 }
 
 TEST(RankStreamSnapshot, Q9MessagesThatFoundNoRoomMeanwhileAreFetchedBehindTheSnapshot) {
-  RankStream::Options options;
+  RankStream::Options options = Stream::Patient();
   options.parked_messages_max = 2;
   Plane s(options);
   s.StartLate(15);
@@ -517,6 +517,52 @@ TEST(RankStreamSnapshot, AnEndpointOfAnotherPublisherIsDisownedWhateverItTells) 
   s.publisher = 7;
   s.Kept(101);
   EXPECT_EQ(s.State(), "degraded replay_mismatch") << "it still is";
+}
+
+TEST(RankStreamSnapshot, OneWithOtherBlocksThanItsSealSaysIsTorn) {
+  Plane s;
+  s.StartLate(100);
+  s.BeginAt(200);
+  s.Gathered(s.blocks - 1);
+  s.Part(wire::kSnapshotEvents, 1, "a");
+  s.EndAt(200, 2);
+  EXPECT_EQ(s.stats().snapshots_failed, 1u);
+  EXPECT_EQ(s.stats().snapshots_taken, 0u);
+  s.Take();
+  s.Pass(Millis{200});
+  EXPECT_THAT(s.Take(), ElementsAre("ask snapshot"));
+  s.BeginAt(200);
+  s.Part(wire::kSnapshotEvents, 1, "a");
+  ++s.blocks;
+  s.EndAt(200, 2);
+  EXPECT_EQ(s.stats().snapshots_failed, 2u) << "another seal";
+}
+
+// A number far too high, which nothing live could speak against.
+TEST(RankStreamSnapshot, APublisherThatIsNotAsFarAsItsSnapshotIsAskedAnew) {
+  Plane s;
+  s.StartLate(100);
+  s.SnapshotAt(~std::uint64_t{0} - 1);
+  s.Pass(RankStream::Options{}.heal_interval);
+  EXPECT_EQ(s.Take().back(), "ask state");
+  s.StateAt(405);
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "ask 0"));
+  EXPECT_NE(s.State(), "exact none");
+}
+
+TEST(RankStreamSnapshot, ItsStateIsAskedForAgainAndAgain) {
+  RankStream::Options options = Stream::Patient();
+  options.state_interval = Millis{2'000};
+  Plane s(options);
+  s.StartTold(4);
+  for (int turn = 0; turn < 3; ++turn) {
+    s.Pass(Millis{2'000});
+    EXPECT_THAT(s.Take(), ElementsAre("ask state"));
+    s.state = turn == 2 ? RankState::kWarming : RankState::kExact;
+    s.reason = turn == 2 ? StateReason::kDisconnected : StateReason::kNone;
+    s.StateAt(5);
+  }
+  EXPECT_EQ(s.State(), "warming disconnected");
 }
 
 // The messages parked are the old publisher's, whatever their numbers.

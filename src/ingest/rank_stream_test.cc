@@ -547,7 +547,7 @@ TEST(RankStream, T19AnEmptyPayloadEndsWhateverItsNumberSays) {
 }
 
 TEST(RankStream, Row77AReplayThatNeverEndsIsBounded) {
-  RankStream::Options options;
+  RankStream::Options options = Stream::Patient();
   options.replay_messages_max = 100;
   options.replay_attempts = 1;
   Stream s(true, options);
@@ -570,7 +570,7 @@ TEST(RankStream, ARetryGoesOnWhereTheReplayBrokeOff) {
 }
 
 TEST(RankStream, T26TheParkingPlaceIsBoundedAndWhatItRefusedIsFetchedLater) {
-  RankStream::Options options;
+  RankStream::Options options = Stream::Patient();
   options.parked_messages_max = 3;
   Stream s(true, options);
   s.Start(0);
@@ -587,7 +587,7 @@ TEST(RankStream, T26TheParkingPlaceIsBoundedAndWhatItRefusedIsFetchedLater) {
 }
 
 TEST(RankStream, T26TheParkingPlaceIsBoundedInBytes) {
-  RankStream::Options options;
+  RankStream::Options options = Stream::Patient();
   options.parked_bytes_max = 10;
   Stream s(true, options);
   s.Start(0);
@@ -609,7 +609,7 @@ TEST(RankStream, AGapWithoutReplayIsCountedAndTheStreamGoesOn) {
 }
 
 TEST(RankStream, ClearOnLossForgetsBlocksThatTheLostMessagesMayHaveRemoved) {
-  RankStream::Options options;
+  RankStream::Options options = Stream::Patient();
   options.clear_on_loss = true;
   Stream s(false, options);
   s.Start(4);
@@ -1008,7 +1008,7 @@ TEST(RankStream, WithoutReplayANumberThatGoesOnAfterAReconnectProvesNothing) {
     EXPECT_EQ(s.State(), row.state) << row.sequence;
     EXPECT_EQ(s.stats().restarts, row.sequence < 6 ? 1u : 0u);
   }
-  RankStream::Options options;
+  RankStream::Options options = Stream::Patient();
   options.clear_on_loss = true;
   Stream s(false, options);
   s.Start(5);
@@ -1256,6 +1256,65 @@ TEST(RankStreamForeignReplay, ADisownedEndpointIsTakenBackOnceItKnowsTheNewestLi
   s.AnswerRange(16, 17);
   s.End();
   EXPECT_EQ(s.State(), "exact none");
+}
+
+// The endpoint knows the live messages and others that the engine never sends.
+TEST(RankStreamForeignReplay, ALiveMessageThatDiffersFromWhatWasToldEndsAllTrust) {
+  RankStream::Options options = Stream::Patient();
+  options.quiet_after = Millis{1'000};
+  Stream s(true, options);
+  s.Start(5);
+  s.Live(6);
+  s.Pass(Millis{1'000});
+  s.AnswerRange(7, 8);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("apply 6", "ask 7", "apply 7", "apply 8"));
+  s.Live(7, "other");
+  EXPECT_THAT(s.Take(), ElementsAre("ask 7"));
+  s.AnswerRange(7, 8);
+  EXPECT_EQ(s.State(), "degraded replay_mismatch");
+  EXPECT_EQ(s.stats().replays_foreign, 1u);
+}
+
+TEST(RankStream, AStreamThatFallsSilentIsAskedForItsLastMessages) {
+  RankStream::Options options = Stream::Patient();
+  options.quiet_after = Millis{1'000};
+  Stream s(true, options);
+  s.Start(5);
+  s.Live(6);
+  s.Pass(Millis{900});
+  s.Live(7);
+  s.Take();
+  s.Pass(Millis{999});
+  EXPECT_THAT(s.Take(), IsEmpty());
+  s.Pass(Millis{1});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 8"));
+  s.AnswerRange(8, 9);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("apply 8", "apply 9"));
+  EXPECT_EQ(s.State(), "exact none");
+  s.Pass(Millis{2'000});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 10")) << "the pauses grow";
+  s.End();
+  s.Pass(Millis{3'999});
+  EXPECT_THAT(s.Take(), IsEmpty());
+  s.Pass(Millis{1});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 10"));
+  s.End();
+  s.Pass(Millis{200'000});
+  EXPECT_LE(s.Take().size(), 8u) << "up to the interval of looks";
+  EXPECT_EQ(s.stats().replays_failed, 0u);
+}
+
+TEST(RankStream, AnAnswerThatOnlyRepeatsItselfIsAsGoodAsNone) {
+  Stream s(true);
+  s.Connect();
+  s.Take();
+  for (int i = 0; i < 100; ++i) {
+    s.Answer(0);
+    s.Pass(Millis{100});
+  }
+  EXPECT_GE(s.stats().replays_failed, 1u);
 }
 
 TEST(RankStreamForeignReplay, AfterAReconnectASecondWitnessDecides) {
@@ -1615,7 +1674,7 @@ TEST(RankStream, TheLargestSequenceIsLegal) {
 }
 
 TEST(RankStreamOptions, ImpossibleOnesAreRefused) {
-  RankStream::Options options;
+  RankStream::Options options = Stream::Patient();
   EXPECT_TRUE(options.Validate());
   options.parked_messages_max = 0;
   EXPECT_FALSE(options.Validate());

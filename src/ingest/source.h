@@ -98,6 +98,7 @@ class Source final : private StreamSink {
   void AskState() override;
   bool BeginSnapshot(std::uint64_t blocks) override;
   Piece AddPiece(std::span<const std::byte> events) override;
+  [[nodiscard]] std::uint64_t gathered() const override { return snapshot_->blocks(); }
   void Swap() override;
   bool Empties(std::span<const std::byte> payload) override;
   void SetState(RankState state, StateReason reason, std::string_view detail) override;

@@ -43,6 +43,7 @@ class RecordingSink : public StreamSink {
   void StartSnapshot() override { actions.emplace_back("ask snapshot"); }
   void AskState() override { actions.emplace_back("ask state"); }
   bool BeginSnapshot(std::uint64_t blocks) override {
+    gathered_blocks = blocks;
     actions.push_back(fmt::format("begin {}", blocks));
     return blocks <= room;
   }
@@ -54,6 +55,7 @@ class RecordingSink : public StreamSink {
     if (text.starts_with('?')) return Piece::kForeign;
     return text.starts_with('+') ? Piece::kNoRoom : Piece::kTaken;
   }
+  [[nodiscard]] std::uint64_t gathered() const override { return gathered_blocks; }
   void Swap() override { actions.emplace_back("swap"); }
   bool Empties(std::span<const std::byte> payload) override {
     const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
@@ -65,7 +67,8 @@ class RecordingSink : public StreamSink {
     detail = text;
   }
 
-  std::uint64_t room = 1'000;  // blocks of a snapshot
+  std::uint64_t room = 1'000;         // blocks of a snapshot
+  std::uint64_t gathered_blocks = 0;  // those the last snapshot began with, or what a test says
   std::vector<std::string> actions;
   int losses = 0;  // with the blocks kept
   RankState state = RankState::kBlind;
@@ -75,9 +78,16 @@ class RecordingSink : public StreamSink {
 
 class Stream {
  public:
-  explicit Stream(bool has_replay, RankStream::Options options = {})
+  // Looks that only time brings are far apart, but for those a test is about.
+  static RankStream::Options Patient() {
+    RankStream::Options options;
+    options.quiet_after = Millis{0};
+    options.state_interval = options.heal_interval;
+    return options;
+  }
+  explicit Stream(bool has_replay, RankStream::Options options = Patient())
       : Stream(has_replay ? Backlog::kReplay : Backlog::kNone, options) {}
-  explicit Stream(Backlog backlog, RankStream::Options options = {})
+  explicit Stream(Backlog backlog, RankStream::Options options = Patient())
       : stream_(options, backlog, sink_) {}
 
   void Connect() { stream_.OnLink(net::LinkEvent::kConnected, now_); }
@@ -132,6 +142,8 @@ class Stream {
     EXPECT_EQ(State(), "exact none");
     sink_.actions.clear();
   }
+  // What the snapshot under way came to so far.
+  void Gathered(std::uint64_t blocks) { sink_.gathered_blocks = blocks; }
   [[nodiscard]] bool has_replay() const { return !sink_.actions.empty(); }
 
   std::vector<std::string> Take() { return std::exchange(sink_.actions, {}); }
