@@ -5,6 +5,14 @@ WIDTH, LEFT, RIGHT, ROW, HEAD = 760, 300, 90, 22, 46
 GOOD, SHORT, INK, FAINT = "#2f7d4f", "#b4532a", "#222222", "#bbbbbb"
 
 
+def figure(factor, end, tick, y):
+    """The number at the end of its bar: behind it, or within where the tick would cross it."""
+    text = f"{factor:.2f}x" if factor < 1 else f"{factor:.1f}x"
+    if end <= tick < end + 6 + 7 * len(text):
+        return f'<text x="{end - 6:.1f}" y="{y + 11}" text-anchor="end" fill="white">{text}</text>'
+    return f'<text x="{end + 6:.1f}" y="{y + 11}">{text}</text>'
+
+
 def factor_chart(title, rows):
     """`rows`: (label, factor, bar or None). A tick marks the bar; 1 is even."""
     top = max(max(factor, bar or 0) for _, factor, bar in rows) * 1.05
@@ -23,7 +31,6 @@ def factor_chart(title, rows):
         if bar:
             x = LEFT + bar * scale
             svg.append(f'<line x1="{x:.1f}" y1="{y - 3}" x2="{x:.1f}" y2="{y + 17}" stroke="{INK}" stroke-width="2"/>')
-        at = LEFT + max(factor, bar or 0) * scale + 6
-        svg.append(f'<text x="{at:.1f}" y="{y + 11}">{factor:.1f}x</text>')
+        svg.append(figure(factor, LEFT + factor * scale, LEFT + (bar or 0) * scale, y))
     svg.append("</svg>")
     return "\n".join(svg) + "\n"
