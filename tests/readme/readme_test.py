@@ -118,8 +118,8 @@ class ReadmeTest(unittest.TestCase):
         done = run_block(self.blocks[1])
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('{"status":"ok"}', done.stdout)
-        self.assertIn('"scores":{}', done.stdout)
-        self.assertIn('"model_name":"Qwen/Qwen3-8B"', done.stdout)
+        self.assertIn('"scores":{"1":{"0":32}}', done.stdout)
+        self.assertIn('"model_name":"mock"', done.stdout)
 
     def test_hash_and_decode_print_what_they_should(self):
         done = run_block(self.blocks[2])
