@@ -137,7 +137,10 @@ class FakeAgent {
     seal.publisher_id = id_;
     seal.next_sequence = next_;
     seal.last_event_id = last_event_;
-    seal.blocks = held_.size();
+    std::set<std::uint64_t> names;
+    for (const auto& [tier, name] : held_)
+      names.insert(name);
+    seal.blocks = names.size();
     seal.complete = state_ == RankState::kExact;
     seal.state = state_;
     seal.reason = state_ == RankState::kExact ? StateReason::kNone : StateReason::kHistoryGone;
