@@ -29,7 +29,7 @@ wire::Slice Append(std::vector<T>& to, const std::vector<T>& what) {
 // One name for several blocks, or for a block that the engine calls otherwise.
 bool MayBeChunk(const EngineEvent& event, const EventBatch& batch, std::uint32_t block_size,
                 RankMemory& memory) {
-  if (event.hashes.count != 1 || event.eagle || block_size == 0) return false;
+  if (event.hashes.count != 1 || event.eagle || event.sole || block_size == 0) return false;
   if (event.block_size > block_size) return true;
   return memory.chunks.begun() && event.block_size == block_size &&
          memory.blocks.Find(batch.HashesOf(event).front()) == nullptr;

@@ -205,6 +205,10 @@ void EventPlacer::NoteSide(const EngineEvent& event, const EventBatch& batch, Ti
     if (left != wire::kCopiesUnknown) copy.left = left;
   }
   AddSide(group.side, tier, out).removed = event.type == EventType::kRemoved;
+  // One that names no tier comes as of the device.
+  if (event.every_tier && tier == Tier::kDevice) {
+    NoteSide(event, batch, Tier::kHostPinned, group, out);
+  }
 }
 
 // What is in `out.side_copies` behind the copies of earlier side events is this one's.

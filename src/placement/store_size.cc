@@ -18,11 +18,12 @@ std::optional<DropReason> CheckOddSize(const EngineEvent& event, Tier tier,
       !event.eagle) {
     // The size of what the engine allocates at once, while names and tokens keep to ours.
     if (tokens / block_size == hashes && tokens % block_size == 0) return std::nullopt;
-    if (tier != Tier::kDevice) return DropReason::kChunkedStore;
+    if (tier != Tier::kDevice && !event.sole) return DropReason::kChunkedStore;
   }
   if (tier == Tier::kDevice && block_size != 0) {
-    const bool piece = event.block_size != 0 && block_size % event.block_size == 0 && hashes == 1 &&
-                       tokens == event.block_size;
+    // TensorRT-LLM's lists have pieces, too, but call a size theirs only when it is.
+    const bool piece = !event.sole && event.block_size != 0 && block_size % event.block_size == 0 &&
+                       hashes == 1 && tokens == event.block_size;
     if (piece && memory.size_confirmed && memory.wrong_block_size == 0) {
       return DropReason::kPartialBlock;
     }

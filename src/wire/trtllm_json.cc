@@ -110,6 +110,7 @@ class TrtllmJsonDecoder::Impl {
   void Reset() {
     windows_.Reset();
     partial_.Clear();
+    short_stores_.Reset();
   }
 
   [[nodiscard]] std::size_t partial_blocks() const { return partial_.size(); }
@@ -146,12 +147,14 @@ class TrtllmJsonDecoder::Impl {
     window_ = 0;
     if (!Take(item, "window_size", window_)) return DecodeErrc::kWrongType;
     index_ = index;
+    minor_ = false;
     if (*type == "created") {
       windows_.Created(window_);
       Add(EventType::kIgnored, "", batch);
       return std::nullopt;
     }
     windows_.Seen(window_);
+    minor_ = windows_.IsMinor(window_);
     if (*type == "stored") return Stored(data, batch);
     if (*type == "removed") return Removed(data, batch);
     if (*type == "updated") return Updated(data, batch);
@@ -163,11 +166,13 @@ class TrtllmJsonDecoder::Impl {
     event.type = type;
     event.index = index_;
     event.medium = medium;
-    if (windows_.IsMinor(window_)) {
+    if (minor_) {
+      constexpr std::uint64_t kNumberMax = std::numeric_limits<std::uint32_t>::max() - 1;
       event.kind = GroupKind::kOther;
       event.kind_name = "sliding_window";
-      event.window = static_cast<std::uint32_t>(
-          std::min<std::uint64_t>(window_, std::numeric_limits<std::uint32_t>::max()));
+      event.window = static_cast<std::uint32_t>(std::min(window_, kNumberMax));
+      // Which of them is the main one is not sure before.
+      if (windows_.main_is_seen()) event.group = event.window;
     }
     return event;
   }
@@ -177,6 +182,10 @@ class TrtllmJsonDecoder::Impl {
     medium = kLevelMedia[level];
     return std::nullopt;
   }
+
+  // Of minor windows only what lies on the device and in host memory; deeper tiers are of no
+  // window.
+  [[nodiscard]] bool Counts(std::uint64_t level) const { return !minor_ || level < 2; }
 
   Outcome Stored(const dom::element& data, EventBatch& batch) {
     dom::array blocks;
@@ -188,7 +197,7 @@ class TrtllmJsonDecoder::Impl {
     }
     std::string_view lora;
     if (!Take(data, "lora_name", lora)) return DecodeErrc::kWrongType;
-    std::uint32_t block_size = block_size_;
+    const std::uint32_t block_size = BlockSizeOf(blocks, parent);
     bool started = false;
     for (const dom::element block : blocks) {
       dom::array tokens;
@@ -200,14 +209,8 @@ class TrtllmJsonDecoder::Impl {
       const auto hash = ToHash(hash_value, batch);
       if (!hash) return DecodeErrc::kWrongType;
       const std::size_t count = tokens.size();
-      if (block_size == 0) block_size = static_cast<std::uint32_t>(count);
-      if (count > block_size) return DecodeErrc::kOutOfRange;
-      if (count < block_size) {
-        partial_.Note(*hash);
-        if (started) break;
-      } else {
-        partial_.Take(*hash);  // full by now
-      }
+      if (!minor_) NoteSize(*hash, static_cast<std::uint32_t>(count), block_size);
+      if (count < block_size && (started || minor_)) break;
       std::string_view medium;
       std::uint64_t level = 0;
       std::string_view salt;
@@ -215,6 +218,7 @@ class TrtllmJsonDecoder::Impl {
         return DecodeErrc::kWrongType;
       }
       if (const Outcome error = Level(level, medium)) return error;
+      if (!Counts(level)) continue;
       if (batch.hashes.size() >= limits_->blocks_max ||
           batch.tokens.size() + count > limits_->tokens_max) {
         return DecodeErrc::kOverLimit;
@@ -233,6 +237,38 @@ class TrtllmJsonDecoder::Impl {
     }
     if (!started) Add(EventType::kStored, kLevelMedia[0], batch);
     return std::nullopt;
+  }
+
+  // Tokens of a full block, as far as the event tells: of several the first ones are full, and a
+  // parent is. Else as the engine's are registered, unless nothing so long was ever stored.
+  std::uint32_t BlockSizeOf(const dom::array& blocks, std::optional<EngineHash> parent) {
+    std::uint32_t largest = 0;
+    std::size_t count = 0;
+    for (const dom::element block : blocks) {
+      dom::array tokens;
+      if (block["tokens"].get(tokens) != simdjson::SUCCESS) continue;
+      largest = std::max(largest, static_cast<std::uint32_t>(tokens.size()));
+      ++count;
+    }
+    if (largest > 0 && (count > 1 || largest >= block_size_)) return largest;
+    if (minor_ || block_size_ == 0) return block_size_;
+    if (parent) {
+      if (const auto above = partial_.Find(*parent)) return std::max(largest, *above);
+    }
+    short_stores_.Short(largest);
+    return short_stores_.size().value_or(block_size_);
+  }
+
+  // Of a block of the main window. One that is shorter than an index can take is not passed on, and
+  // neither is its removal.
+  void NoteSize(EngineHash name, std::uint32_t tokens, std::uint32_t block_size) {
+    if (tokens == 0) return;  // it goes by its name
+    if (tokens < std::max(block_size, block_size_)) {
+      partial_.Note(name, tokens);
+      return;
+    }
+    partial_.Take(name);  // full by now
+    if (tokens == block_size_) short_stores_.Full();
   }
 
   void StartRun(std::string_view medium, std::optional<EngineHash> parent, std::string_view lora,
@@ -306,7 +342,7 @@ class TrtllmJsonDecoder::Impl {
     for (const dom::element value : hashes) {
       const auto hash = ToHash(value, batch);
       if (!hash) return DecodeErrc::kWrongType;
-      if (!partial_.Take(*hash)) batch.hashes.push_back(*hash);
+      if (minor_ || !partial_.Take(*hash)) batch.hashes.push_back(*hash);
     }
     if (batch.hashes.size() == begin && hashes.size() > 0) {  // none was ever passed on
       Add(EventType::kIgnored, "", batch);
@@ -315,6 +351,7 @@ class TrtllmJsonDecoder::Impl {
     EngineEvent& event = Add(EventType::kRemoved, "", batch);
     event.hashes = From(batch.hashes, begin);
     event.every_tier = true;
+    LeaveNone(event, batch);
     return std::nullopt;
   }
 
@@ -336,14 +373,32 @@ class TrtllmJsonDecoder::Impl {
     std::string_view from;
     if (const Outcome error = Level(*new_level, to)) return error;
     if (const Outcome error = Level(*old_level, from)) return error;
+    if (!minor_ && partial_.Find(*hash)) {  // was never passed on
+      Add(EventType::kIgnored, "", batch);
+      return std::nullopt;
+    }
     if (batch.hashes.size() >= limits_->blocks_max) return DecodeErrc::kOverLimit;
     const std::size_t begin = batch.hashes.size();
     batch.hashes.push_back(*hash);
-    EngineEvent& stored = Add(EventType::kStored, to, batch);
-    stored.hashes = From(batch.hashes, begin);
-    stored.sole = true;
-    Add(EventType::kRemoved, from, batch).hashes = From(batch.hashes, begin);
+    if (Counts(*new_level)) {
+      EngineEvent& stored = Add(EventType::kStored, to, batch);
+      stored.hashes = From(batch.hashes, begin);
+      stored.sole = true;
+    }
+    if (Counts(*old_level)) {
+      EngineEvent& removed = Add(EventType::kRemoved, from, batch);
+      removed.hashes = From(batch.hashes, begin);
+      LeaveNone(removed, batch);
+    }
     return std::nullopt;
+  }
+
+  // A removal from a minor window is of the only copy there; of the main one, stores say it.
+  void LeaveNone(EngineEvent& event, EventBatch& batch) const {
+    if (!minor_) return;
+    const std::size_t begin = batch.copies_left.size();
+    batch.copies_left.resize(begin + event.hashes.count, 0);
+    event.copies_left = From(batch.copies_left, begin);
   }
 
   dom::parser parser_;
@@ -352,9 +407,11 @@ class TrtllmJsonDecoder::Impl {
   // Of the item at hand.
   std::uint32_t index_ = 0;
   std::uint64_t window_ = 0;
-  // Learned.
+  bool minor_ = false;  // the window is not the main one
+  // Learned; of blocks, those of the main window, for all windows have the same names.
   WindowTable windows_;
   PartialBlocks partial_;
+  ShortStores short_stores_;
 };
 
 TrtllmJsonDecoder::TrtllmJsonDecoder(std::size_t partial_blocks_max)

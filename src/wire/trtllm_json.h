@@ -19,8 +19,12 @@ bool LooksLikeJson(std::span<const std::byte> payload);
 // Decodes one event, or a list of them, of one stream.
 //
 // A partial block and what follows it in the same event are left out, for an index knows full
-// blocks only, and so is its removal. Of several attention windows the largest is the main one;
-// events of the others are marked as of another group. A block that moves between cache levels
+// blocks only, and so is its removal. Blocks that cannot be partial, for another follows them, and
+// longer ones say the engine's block size, which becomes the event's; so does, after many stores
+// without a full block, the largest there was.
+//
+// Of several attention windows the largest is the main one; events of the others are marked as of
+// sliding-window groups, whose numbers are their windows. A block that moves between cache levels
 // becomes a store by name in the new tier and a removal from the old; a removal says no level.
 // Events are told apart per item, as MessagePack ones are. A field of a wrong type costs its event
 // when it tells blocks apart or says where they are; other fields are not read. Not thread-safe.
@@ -33,9 +37,9 @@ class TrtllmJsonDecoder {
   TrtllmJsonDecoder(TrtllmJsonDecoder&&) noexcept;
   TrtllmJsonDecoder& operator=(TrtllmJsonDecoder&&) noexcept;
 
-  // `block_size` is the engine's tokens per block; 0 takes the first block of each event. Replaces
-  // the content of `batch`, whose views are valid until the next call. On error it is empty. Once
-  // warm it allocates nothing.
+  // `block_size` is the registered number of tokens per block; 0 takes the largest block of each
+  // event. Replaces the content of `batch`, whose views are valid until the next call. On error it
+  // is empty. Once warm it allocates nothing.
   Result<void, DecodeError> Decode(std::span<const std::byte> payload, const DecodeLimits& limits,
                                    std::uint32_t block_size, EventBatch& batch);
 

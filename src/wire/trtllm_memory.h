@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,8 @@ class WindowTable {
   }
 
   [[nodiscard]] bool IsMinor(std::uint64_t window) const { return window != 0 && window < main_; }
+  // Since the last reset it was announced, or somebody spoke of it: it only grows from then on.
+  [[nodiscard]] bool main_is_seen() const { return seen_main_; }
 
   void Reset() {
     announced_ = false;
@@ -57,17 +60,23 @@ class WindowTable {
   std::uint64_t events_ = 0;
 };
 
-// Names of blocks: open addressing with linear probing. Keeps its room when it is cleared.
-class NameSet {
+// Blocks by name, and how many tokens they have: open addressing with linear probing. Keeps its
+// room when it is cleared.
+class BlockTable {
  public:
   [[nodiscard]] std::size_t size() const { return size_; }
 
-  void Insert(EngineHash name) {
+  void Insert(EngineHash name, std::uint32_t tokens) {
     if ((size_ + 1) * 4 > slots_.size() * 3) Grow();
-    const std::size_t place = PlaceOf(name);
-    if (slots_[place].used) return;
-    slots_[place] = {name, true};
-    ++size_;
+    Slot& slot = slots_[PlaceOf(name)];
+    if (!slot.used) ++size_;
+    slot = {name, tokens, true};
+  }
+
+  [[nodiscard]] std::optional<std::uint32_t> Find(EngineHash name) const {
+    if (size_ == 0) return std::nullopt;
+    const Slot& slot = slots_[PlaceOf(name)];
+    return slot.used ? std::optional(slot.tokens) : std::nullopt;
   }
 
   // Whether it was there.
@@ -95,6 +104,7 @@ class NameSet {
  private:
   struct Slot {
     EngineHash name{};
+    std::uint32_t tokens = 0;
     bool used = false;
   };
 
@@ -128,14 +138,19 @@ class PartialBlocks {
   explicit PartialBlocks(std::size_t blocks_max)
       : half_(std::max<std::size_t>(1, blocks_max / 2)) {}
 
-  void Note(EngineHash name) {
+  void Note(EngineHash name, std::uint32_t tokens) {
     if (young_.size() >= half_) {
       forgotten_ += old_.size();
       old_.Clear();
       std::swap(young_, old_);
     }
     old_.Erase(name);
-    young_.Insert(name);
+    young_.Insert(name, tokens);
+  }
+  // The tokens of one that is noted.
+  [[nodiscard]] std::optional<std::uint32_t> Find(EngineHash name) const {
+    const auto young = young_.Find(name);
+    return young ? young : old_.Find(name);
   }
   // Whether it was noted. It is not any more.
   bool Take(EngineHash name) { return young_.Erase(name) || old_.Erase(name); }
@@ -149,9 +164,34 @@ class PartialBlocks {
 
  private:
   std::size_t half_;
-  NameSet young_;
-  NameSet old_;
+  BlockTable young_;
+  BlockTable old_;
   std::uint64_t forgotten_ = 0;
+};
+
+// Stores of single blocks that are shorter than the registered size: pieces that will not be
+// filled, or full blocks of an engine whose size is another one. One cannot tell by one; but an
+// engine of the registered size fills a block some time.
+class ShortStores {
+ public:
+  void Short(std::uint32_t tokens) {
+    largest_ = std::max(largest_, tokens);
+    if (!full_) ++stores_;
+  }
+  // A block of the registered size.
+  void Full() { full_ = true; }
+  // The largest there was, when there were that many before any was full; else none.
+  [[nodiscard]] std::optional<std::uint32_t> size() const {
+    return !full_ && stores_ >= kStoresToDoubt ? std::optional(largest_) : std::nullopt;
+  }
+  void Reset() { *this = {}; }
+
+ private:
+  static constexpr std::uint32_t kStoresToDoubt = 64;
+
+  std::uint32_t stores_ = 0;
+  std::uint32_t largest_ = 0;
+  bool full_ = false;
 };
 
 }  // namespace kvr::wire

@@ -1,6 +1,8 @@
 #include "wire/trtllm_json.h"
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -31,6 +33,10 @@ std::string Stored(std::string_view parent, std::string_view blocks, std::string
          std::string(blocks) + "]" + std::string(more) + "}";
 }
 
+std::string Removed(std::string_view hashes, int window = 4096) {
+  return Event(R"({"type":"removed","block_hashes":[)" + std::string(hashes) + "]}", window);
+}
+
 TEST(TrtllmJson, ListsAndSingleEvents) {
   Stream stream;
   EXPECT_EQ(Feed(stream, Event(Stored("null", Block(11, {1, 2, 3, 4})))), "stored device 11=A");
@@ -46,8 +52,79 @@ TEST(TrtllmJson, PartialBlocksAreLeftOut) {
   EXPECT_EQ(Feed(stream, Event(Stored("null", Block(11, {1, 2, 3, 4}) + "," + Block(12, {5})))),
             "stored device 11=A");
   EXPECT_EQ(Feed(stream, Event(Stored("11", Block(12, {5})))), "drop 0 tokens_too_short");
-  EXPECT_EQ(Feed(stream, Event(Stored("11", Block(12, {5, 6, 7, 8, 9})))), "drop 0 decode_error");
   EXPECT_EQ(Feed(stream, Event(Stored("11", ""))), "drop 0 empty_store");
+}
+
+// What a list tells of the engine's block size when another one is registered: 4 here.
+TEST(TrtllmJson, ABlockSizeMismatchIsSeenAsInMessagePack) {
+  const std::string mismatch = "drop 0 block_size_mismatch";
+  struct Step {
+    std::string event;
+    std::string expected;
+    std::uint32_t wrong_block_size = 0;
+  };
+  const struct {
+    std::string_view id;
+    std::vector<Step> steps;
+  } rows[] = {
+      {"smaller: a block that another follows is full",
+       {{Stored("null", Block(11, {1, 2}) + "," + Block(12, {3, 4})), mismatch, 2}}},
+      {"... a partial one, too",
+       {{Stored("null", Block(11, {1, 2}) + "," + Block(12, {3})), mismatch, 2}}},
+      {"smaller: so is a parent",
+       {{Stored("null", Block(11, {1, 2})), "drop 0 tokens_too_short"},
+        {Stored("11", Block(12, {3, 4})), mismatch, 2},
+        {Stored("12", Block(13, {5})), mismatch, 2}}},
+      {"larger", {{Stored("null", Block(11, {1, 2, 3, 4, 5, 6, 7, 8})), mismatch, 8}}},
+      {"larger, and no multiple",
+       {{Stored("null", Block(11, {1, 2, 3, 4, 5, 6}) + "," + Block(12, {7})), mismatch, 6}}},
+      {"larger, in host memory, where one name may stand for a chunk elsewhere",
+       {{Stored("null", Block(11, {1, 2, 3, 4, 5, 6, 7, 8}, R"(,"cache_level":1)")), mismatch}}},
+      {"until blocks of the registered size come",
+       {{Stored("null", Block(11, {1, 2}) + "," + Block(12, {3, 4})), mismatch, 2},
+        {Stored("null", Block(21, {1, 2, 3, 4})), "stored device 21=A", 0}}},
+      {"also when the size was right before",
+       {{Stored("null", Block(21, {1, 2, 3, 4})), "stored device 21=A", 0},
+        {Stored("null", Block(11, {1, 2}) + "," + Block(12, {3})), mismatch, 2}}},
+      {"a partial block that was filled under its name is no sign",
+       {{Stored("null", Block(11, {1, 2})), "drop 0 tokens_too_short"},
+        {Stored("null", Block(11, {1, 2, 3, 4})), "stored device 11=A"},
+        {Stored("11", Block(12, {5, 6})), "drop 0 tokens_too_short"}}},
+      {"no tokens at all say nothing",
+       {{Stored("null", Block(11, {}) + "," + Block(12, {})), "named device 11"}}},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Stream stream;
+    for (const Step& step : row.steps) {
+      SCOPED_TRACE(step.event);
+      EXPECT_EQ(Feed(stream, Event(step.event)), step.expected);
+      EXPECT_EQ(stream.batch().wrong_block_size, step.wrong_block_size);
+    }
+  }
+}
+
+// An engine of which nothing but blocks shorter than registered was ever stored has another size,
+// as large as the largest of them at least.
+TEST(TrtllmJson, ABlockSizeMismatchIsSuspectedAfterManyShortStores) {
+  Stream stream;
+  for (int i = 1; i < 64; ++i) {
+    Feed(stream, Event(Stored("null", i % 2 == 0 ? Block(i, {i, 7}) : Block(i, {i}))));
+    EXPECT_EQ(stream.batch().wrong_block_size, 0u);
+  }
+  EXPECT_EQ(Feed(stream, Event(Stored("null", Block(64, {9})))), "drop 0 block_size_mismatch");
+  EXPECT_EQ(stream.batch().wrong_block_size, 2u);
+  EXPECT_EQ(Feed(stream, Removed("1,64")), "drop 0 ignored_event");
+  // One full block clears it of suspicion.
+  EXPECT_EQ(Feed(stream, Event(Stored("null", Block(65, {1, 2, 3, 4})))), "stored device 65=A");
+  for (int i = 100; i < 200; ++i)
+    EXPECT_EQ(Feed(stream, Event(Stored("65", Block(i, {i})))), "drop 0 tokens_too_short");
+  EXPECT_EQ(stream.batch().wrong_block_size, 0u);
+  // ... until it starts over.
+  stream.translator().Reset();
+  for (int i = 1; i < 64; ++i)
+    EXPECT_EQ(Feed(stream, Event(Stored("null", Block(i, {i})))), "drop 0 tokens_too_short");
+  EXPECT_EQ(Feed(stream, Event(Stored("null", Block(64, {9})))), "drop 0 block_size_mismatch");
 }
 
 TEST(TrtllmJson, IdentityAndTiers) {
@@ -62,10 +139,6 @@ TEST(TrtllmJson, IdentityAndTiers) {
   EXPECT_EQ(Feed(stream, Event(Stored("null", Block(21, {1, 2, 3, 4}) + "," +
                                                   Block(22, {5, 6, 7, 8}, R"(,"cache_level":1)")))),
             "stored device 21=A; stored host_pinned <21 22=B");
-}
-
-std::string Removed(std::string_view hashes) {
-  return Event(R"({"type":"removed","block_hashes":[)" + std::string(hashes) + "]}");
 }
 
 // A removal names no level: it is from wherever the block is.
@@ -153,6 +226,71 @@ TEST(TrtllmJson, OnlyTheLargestWindowCounts) {
             "drop 0 non_main_group");
 }
 
+// What the side events of the last batch say: "+512 device 11", "-512 host_pinned 11 left 0".
+std::string Sides(const Stream& stream) {
+  std::string text;
+  for (const placement::SideEvent& side : stream.batch().side) {
+    text += text.empty() ? "" : "; ";
+    text += (side.removed ? "-" : "+") + std::to_string(side.group.group) + " " +
+            std::string(TierName(side.tier));
+    for (const SideCopy& copy : side.copies) {
+      text += " " + std::to_string(Raw(copy.name));
+      if (copy.left) text += " left " + std::to_string(*copy.left);
+    }
+  }
+  return text;
+}
+
+// The other windows are side groups by the number of their window: a prefix can be reused as far as
+// they have what it needs, too.
+TEST(TrtllmJson, OtherWindowsAreSideGroups) {
+  Stream stream;
+  const std::string created = R"({"type":"created","num_blocks_per_cache_level":[8,0]})";
+  Feed(stream, "[" + Event(created, 8) + "," + Event(created, 4096) + "]");
+  const std::string blocks = Block(11, {1, 2, 3, 4}) + "," + Block(12, {5, 6, 7, 8});
+  EXPECT_EQ(Feed(stream, Event(Stored("null", blocks + "," + Block(13, {9})), 8)),
+            "drop 0 non_main_group");
+  EXPECT_EQ(Sides(stream), "+8 device 11 12");
+  const SideGroup about = stream.batch().side.front().group;
+  EXPECT_EQ(about,
+            (SideGroup{.group = 8, .rule = SideRule::kWindow, .block_size = 4, .window = 8}));
+  Feed(stream, Event(Stored("null", blocks), 4096));
+  EXPECT_EQ(Sides(stream), "") << "the main window is the index's";
+
+  const auto move = [](int hash, int to, int from) {
+    return Event(R"({"type":"updated","block_hash":)" + std::to_string(hash) +
+                     R"(,"cache_level":{"new_value":)" + std::to_string(to) + R"(,"old_value":)" +
+                     std::to_string(from) + "}}",
+                 8);
+  };
+  Feed(stream, move(12, 1, 0));
+  EXPECT_EQ(Sides(stream), "+8 host_pinned 12; -8 device 12 left 0");
+  // Deeper tiers are of no window: what lies there does not count for this one, nor for the main.
+  EXPECT_EQ(Feed(stream, move(12, 2, 1)), "drop 0 non_main_group");
+  EXPECT_EQ(Sides(stream), "-8 host_pinned 12 left 0");
+  EXPECT_EQ(Feed(stream, move(12, 1, 2)), "drop 0 non_main_group");
+  EXPECT_EQ(Sides(stream), "+8 host_pinned 12");
+  EXPECT_EQ(Feed(stream, Event(Stored("12", Block(14, {1, 2, 3, 4}, R"(,"cache_level":2)")), 8)),
+            "drop 0 non_main_group");
+  EXPECT_EQ(Sides(stream), "+8 device");
+  // A removal is from wherever the block is, and the engine has one of it.
+  EXPECT_EQ(Feed(stream, Removed("11,12", 8)), "drop 0 non_main_group");
+  EXPECT_EQ(Sides(stream), "-8 device 11 left 0 12 left 0; -8 host_pinned 11 left 0 12 left 0");
+}
+
+// As long as it is not sure which window is the main one, none is a side group: it would stay one.
+TEST(TrtllmJson, WindowsAreNoSideGroupsBeforeTheMainOneIsSeen) {
+  Stream stream;
+  const std::string store = Stored("null", Block(11, {1, 2, 3, 4}));
+  Feed(stream, Event(store, 4096));
+  stream.translator().Reset();
+  EXPECT_EQ(Feed(stream, Event(store, 512)), "drop 0 non_main_group");
+  EXPECT_EQ(Sides(stream), "");
+  Feed(stream, Event(store, 4096));
+  EXPECT_EQ(Feed(stream, Event(store, 512)), "drop 0 non_main_group");
+  EXPECT_EQ(Sides(stream), "+512 device 11");
+}
+
 // A stream that starts over is mostly the same engine's, whose windows are what they were.
 TEST(TrtllmJson, TheMainWindowOutlivesAReset) {
   const std::string created = R"({"type":"created","num_blocks_per_cache_level":[8,0]})";
@@ -197,6 +335,31 @@ TEST(TrtllmJson, RemovalsOfPartialBlocksAreLeftOut) {
   Feed(stream, Event(Stored("null", Block(14, {1}))));
   EXPECT_EQ(Feed(stream, Event(Stored("null", Block(14, {1, 2, 3, 4})))), "stored device 14=A");
   EXPECT_EQ(Feed(stream, Removed("14")), "removed device 14");
+}
+
+// What was left out is so when it moves, too.
+TEST(TrtllmJson, MovesOfPartialBlocksAreLeftOut) {
+  Stream stream;
+  Feed(stream, Event(Stored("null", Block(11, {1, 2, 3, 4}) + "," + Block(12, {5}))));
+  EXPECT_EQ(Feed(stream, Event(R"({"type":"updated","block_hash":12,)"
+                               R"("cache_level":{"new_value":1,"old_value":0}})")),
+            "drop 0 ignored_event");
+  EXPECT_EQ(Feed(stream, Removed("12")), "drop 0 ignored_event");
+}
+
+// All windows have the same names for the same tokens, so each window's events are its own.
+TEST(TrtllmJson, PartialBlocksAreTheMainWindows) {
+  Stream stream;
+  const std::string created = R"({"type":"created","num_blocks_per_cache_level":[8,0]})";
+  const std::string store = Stored("null", Block(11, {1, 2, 3, 4}) + "," + Block(12, {5}));
+  Feed(stream, "[" + Event(created, 512) + "," + Event(created, 4096) + "]");
+  Feed(stream, "[" + Event(store, 4096) + "," + Event(store, 512) + "]");
+  EXPECT_EQ(Feed(stream, Removed("12", 512)), "drop 0 non_main_group");
+  EXPECT_EQ(Feed(stream, Removed("12")), "drop 0 ignored_event");
+  // A full block of a small window does not make the main one's partial block full.
+  Feed(stream, Event(Stored("null", Block(13, {1}))));
+  Feed(stream, Event(Stored("null", Block(13, {1, 2, 3, 4})), 512));
+  EXPECT_EQ(Feed(stream, Removed("13")), "drop 0 ignored_event");
 }
 
 // Beyond the limit the older half is forgotten, and counted.
