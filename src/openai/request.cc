@@ -57,6 +57,8 @@ enum Field : std::size_t {
   kTruncate,
   kDocuments,
   kReasoningEffort,
+  kVllmXargs,
+  kExtraArgs,
   kFieldCount,
 };
 constexpr std::array<std::string_view, kFieldCount> kNames = {"model",
@@ -72,7 +74,9 @@ constexpr std::array<std::string_view, kFieldCount> kNames = {"model",
                                                               "cache_salt",
                                                               "truncate_prompt_tokens",
                                                               "documents",
-                                                              "reasoning_effort"};
+                                                              "reasoning_effort",
+                                                              "vllm_xargs",
+                                                              "extra_args"};
 
 // Known fields of the body; null counts as absent.
 class Fields {
@@ -318,6 +322,25 @@ Result<void, ApiError> ReadStream(const Fields& fields, Request& request) {
   return {};
 }
 
+// vLLM's way to have blocks announced again that it did not store again. They look like further
+// copies, so that an index would never see their last one go.
+constexpr std::string_view kReportMode = "kv_cache_report_mode";
+
+Result<void, ApiError> RefuseReportMode(const Fields& fields) {
+  for (const Field field : {kVllmXargs, kExtraArgs}) {
+    dom::object object;
+    if (!fields.Has(field) || fields[field].get(object) != simdjson::SUCCESS) continue;
+    for (const dom::key_value_pair pair : object) {
+      if (pair.key != kReportMode || pair.value.is_null()) continue;
+      return Bad(kNames[field],
+                 fmt::format("`{}` makes an engine announce blocks that it does not store, so that "
+                             "nobody can tell which it holds; leave it out",
+                             kReportMode));
+    }
+  }
+  return {};
+}
+
 // Engines keep the end of a prompt that is too long.
 void Truncate(Request& request) {
   if (!request.truncate_prompt_tokens) return;
@@ -357,6 +380,7 @@ Result<Request, ApiError> ParseRequest(Api api, std::string_view body,
   KVR_TRY_VOID(ReadTexts(fields, limits.name_bytes_max, request));
   KVR_TRY_VOID(ReadStream(fields, request));
   KVR_TRY_VOID(ReadNumbers(fields, request));
+  KVR_TRY_VOID(RefuseReportMode(fields));
   if (api == Api::kChat) {
     KVR_TRY_VOID(ReadChat(fields, limits, request));
   } else {

@@ -66,6 +66,22 @@ TEST(ParseRequest, ReadsEveryFieldThatRoutingNeeds) {
   EXPECT_EQ(request.truncate_prompt_tokens, 5u);
 }
 
+// A setting of vLLM for one request, which would make blocks immortal in every index. Whatever else
+// is in its place is the engine's own business.
+TEST(ParseRequest, RefusesTheReportModeThatRepeatsStores) {
+  const auto error_of = [](std::string_view more) {
+    const std::string body = R"({"model":"m","prompt":[1],)" + std::string(more) + "}";
+    const auto parsed = ParseRequest(Api::kCompletions, body, {});
+    return parsed ? std::string() : parsed.error().param;
+  };
+  EXPECT_EQ(error_of(R"("vllm_xargs":{"kv_cache_report_mode":"full"})"), "vllm_xargs");
+  EXPECT_EQ(error_of(R"("extra_args":{"a":1,"kv_cache_report_mode":"full"})"), "extra_args");
+  EXPECT_EQ(error_of(R"("vllm_xargs":{"kv_cache_report_mode":null,"kv_cache\u005freport_mode":1})"),
+            "vllm_xargs");
+  EXPECT_EQ(error_of(R"("vllm_xargs":{"kv_cache_report_mode":null})"), "");
+  EXPECT_EQ(error_of(R"("vllm_xargs":{"a":"kv_cache_report_mode"},"extra_args":7)"), "");
+}
+
 TEST(ParseRequest, NullIsAbsent) {
   const Request request =
       Parse(Api::kCompletions,
