@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "fleet/rank_ledger.h"
 #include "fleet/rejected_log.h"
 #include "model/digest.h"
 #include "model/rank_state.h"
@@ -94,6 +95,10 @@ class RankHealth {
     return {static_cast<DigestEnd>(packed >> 8), static_cast<DigestEvidence>(packed & 0xFF)};
   }
 
+  // What became of each message and event.
+  [[nodiscard]] RankLedger& ledger() { return ledger_; }
+  [[nodiscard]] const RankLedger& ledger() const { return ledger_; }
+
   // What the rank's engine sent and no index took.
   [[nodiscard]] RejectedLog& rejected() { return rejected_; }
   [[nodiscard]] const RejectedLog& rejected() const { return rejected_; }
@@ -131,6 +136,7 @@ class RankHealth {
   mutable Mutex mutex_;
   std::string detail_ KVR_GUARDED_BY(mutex_);
   std::optional<StreamPosition> position_ KVR_GUARDED_BY(mutex_);
+  RankLedger ledger_;
   RejectedLog rejected_;
 };
 

@@ -13,6 +13,45 @@
 namespace kvr::ingest {
 namespace {
 
+static_assert(placement::kDropReasonCount <= fleet::RankLedger::kReasonsMax);
+
+// One sample a fate; those that never were are left out, but for the first.
+void CollectLedger(Rank rank, const fleet::RankLedger& ledger, metrics::SampleSink& sink) {
+  const metrics::Labels labels = {{"worker_id", fmt::to_string(Raw(rank.worker))},
+                                  {"dp_rank", fmt::to_string(rank.dp_rank)}};
+  const auto one = [&](const char* name, const char* help, const char* label,
+                       std::string_view value, std::uint64_t count, bool always) {
+    if (count == 0 && !always) return;
+    metrics::Labels all = labels;
+    all.emplace_back(label, value);
+    sink.AddCounter(name, help, all, static_cast<double>(count));
+  };
+  const auto each = [&](const char* name, const char* help, const char* label, const auto& names,
+                        auto first) {
+    for (std::size_t i = 0; i < names.size(); ++i)
+      one(name, help, label, names[i], ledger.count(static_cast<decltype(first)>(i)), i == 0);
+  };
+  each("kvr_ingest_rank_messages_total", "Numbers that the stream is past, by what became of them",
+       "outcome", fleet::kMessageFateNames, fleet::MessageFate::kApplied);
+  each("kvr_ingest_rank_messages_dropped_total", "Messages that arrived and moved nothing",
+       "reason", fleet::kArrivalNames, fleet::Arrival::kRepeated);
+  constexpr const char* kEvents = "kvr_ingest_rank_events_total";
+  constexpr const char* kEventsHelp = "Events of the stream, by what became of them";
+  each(kEvents, kEventsHelp, "outcome", fleet::kEventFateNames, fleet::EventFate::kApplied);
+  for (std::size_t i = 0; i < placement::kDropReasonCount; ++i) {
+    one(kEvents, kEventsHelp, "outcome", placement::kDropReasonNames[i], ledger.filtered(i), false);
+  }
+  each("kvr_ingest_rank_placements_total",
+       "Placement events handed to the index, by what they came of", "origin",
+       fleet::kPlacementNames, fleet::Placement::kEvent);
+  sink.AddCounter("kvr_ingest_rank_messages_taken_back_total",
+                  "Numbers by which the stream went back, to be told again or by a new engine",
+                  labels, static_cast<double>(ledger.messages_taken_back()));
+  sink.AddCounter("kvr_ingest_rank_events_taken_back_total",
+                  "Numbers by which RouterEvents went back", labels,
+                  static_cast<double>(ledger.events_taken_back()));
+}
+
 void CollectRank(Rank rank, const Target& target, Nanos now, metrics::SampleSink& sink) {
   const metrics::Labels labels = {{"worker_id", fmt::to_string(Raw(rank.worker))},
                                   {"dp_rank", fmt::to_string(rank.dp_rank)}};
@@ -45,6 +84,7 @@ void CollectRank(Rank rank, const Target& target, Nanos now, metrics::SampleSink
                     "Blocks of a hybrid model beyond the number that is remembered", labels,
                     static_cast<double>(side.refused));
   }
+  CollectLedger(rank, health.ledger(), sink);
   const index::RankStats stats = target.index->index->StatsOf(target.slot);
   // The slot may have gone to another rank since the list was made.
   if (stats.rank != rank) return;

@@ -64,6 +64,7 @@ class Simulation {
     for (int step = 0; step < 120; ++step) {
       Step();
       if (rng_.Below(3) != 0) source_->Turn({1 + rng_.Below(8)});
+      CheckLedger();
       clock_.Advance(Millis{static_cast<std::int64_t>(rng_.Below(4) == 0 ? rng_.Below(3'000) : 5)});
     }
     Heal();
@@ -89,6 +90,8 @@ class Simulation {
   }
   const fleet::RankHealth& health() const { return *targets_.at(kRank).health; }
   const StreamStats& stats() const { return source_->stream().stats(); }
+  // Of the engine that now is.
+  std::uint64_t told_messages() const { return next_; }
 
  private:
   struct Kept {
@@ -116,6 +119,13 @@ class Simulation {
     } else {
       AnswerRequests(rng_.Below(4) == 0);
     }
+  }
+
+  // What is counted is where the stream is, at any time.
+  void CheckLedger() {
+    const fleet::RankLedger& ledger = health().ledger();
+    const auto watermark = source_->stream().watermark();
+    ASSERT_EQ(ledger.messages() - ledger.messages_taken_back(), watermark ? *watermark + 1 : 0);
   }
 
   // The engine stores and evicts, tails of chains first.
@@ -307,6 +317,8 @@ Totals RunSeeds(const Scenario& scenario, std::uint64_t seeds, bool may_overcoun
       EXPECT_EQ(indexed, run.truth()) << what;
       ++totals.exact;
     }
+    const fleet::RankLedger& ledger = run.health().ledger();
+    EXPECT_EQ(ledger.messages() - ledger.messages_taken_back(), run.told_messages()) << what;
     EXPECT_EQ(run.other_blocks(), 1u) << what << ": another rank changed";
     totals.restarts += run.stats().restarts;
     totals.gaps += run.stats().gaps;

@@ -10,6 +10,9 @@
 #include "wire/router_event.h"
 
 namespace kvr::ingest {
+
+using fleet::MessageFate;
+
 Result<void> RankStream::Options::Validate() const {
   if (parked_messages_max == 0 || parked_bytes_max == 0) {
     return Fail(ErrorCode::kInvalidArgument, "the parking place must have room for a message");
@@ -33,7 +36,7 @@ void RankStream::Adopt(const std::optional<StreamPosition>& applied, Nanos now) 
   dirty_ = true;
   down_since_ = now;
   if (applied) {
-    next_ = applied->message + 1;
+    PassTo(applied->message + 1, MessageFate::kEarlier);
     last_digest_ = applied->digest;
   }
   SetLoss(StateReason::kRecovered,
@@ -213,7 +216,7 @@ void RankStream::Remember(std::uint64_t sequence, Digest digest) {
 
 bool RankStream::Advance(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now) {
   if (!next_) {
-    next_ = sequence;
+    PassTo(sequence, MessageFate::kEarlier);
     if (sequence == 0 && !foreign_) {
       ForgetLoss();  // nothing came before, so nothing was lost
     } else if (loss_ == StateReason::kNone) {
@@ -245,6 +248,7 @@ void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> pa
   adopted_ = false;
   if (sequence == 0) history_from_start_ = true;
   unread_ = false;
+  MessageFate fate = replayed ? MessageFate::kReplayed : MessageFate::kApplied;
   if (sink_.Apply(sequence, payload) == StreamSink::Outcome::kUndecodable) {
     ++stats_.undecodable;
     // Not passed yet: the next message shows a gap, and the replayed copy decides.
@@ -255,12 +259,13 @@ void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> pa
     }
     Lose(StateReason::kUndecodable, fmt::format("message {} is no batch", sequence));
     undecodable_confirmed_ = true;
+    fate = MessageFate::kUndecodable;
   } else {
     ++stats_.applied;
     if (replayed) ++stats_.replayed;
     replayed_ |= replayed;
   }
-  next_ = sequence + 1;
+  PassTo(sequence + 1, fate);
   if (!replayed) {
     known_publisher_ = live_publisher_;
     changes_ = 0;
@@ -307,7 +312,7 @@ void RankStream::DrainParked(Nanos now) {
 void RankStream::StartOver(bool keep_parked, Nanos now) {
   StopReplay();
   Clear();
-  next_.reset();
+  GoBackTo(std::nullopt);
   foreign_ = false;
   live_publisher_.reset();
   known_publisher_.reset();
@@ -348,9 +353,19 @@ void RankStream::GiveUp(StateReason reason, std::uint64_t first, std::uint64_t l
   CountMissed(last + 1 - first);
   hole_ = true;
   Lose(reason, fmt::format("{} messages from {} on are lost", last + 1 - first, first));
-  next_ = last + 1;
+  PassTo(last + 1, MessageFate::kMissed);
   last_digest_.reset();
   unread_ = false;
+}
+
+void RankStream::PassTo(std::uint64_t next, MessageFate fate) {
+  stats_.passed[static_cast<std::size_t>(fate)] += next - next_.value_or(0);
+  next_ = next;
+}
+
+void RankStream::GoBackTo(std::optional<std::uint64_t> next) {
+  stats_.taken_back += next_.value_or(0) - next.value_or(0);
+  next_ = next;
 }
 
 void RankStream::Lose(StateReason reason, std::string detail) {

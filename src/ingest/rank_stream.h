@@ -2,6 +2,7 @@
 // go in, calls of a sink come out.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -14,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "fleet/rank_ledger.h"
 #include "model/rank_state.h"
 #include "model/stream_position.h"
 #include "net/event_socket.h"
@@ -57,8 +59,8 @@ class StreamSink {
   virtual Piece AddPiece(std::span<const std::byte> events) = 0;
   // Blocks gathered so far.
   [[nodiscard]] virtual std::uint64_t gathered() const = 0;
-  // The rank holds what was gathered and nothing else.
-  virtual void Swap() = 0;
+  // The rank holds what was gathered and nothing else: what events up to `last_event` came to.
+  virtual void Swap(std::uint64_t last_event) = 0;
   // Whether nothing that came before the message matters for what the rank holds after it.
   virtual bool Empties(std::span<const std::byte> payload) = 0;
 
@@ -93,6 +95,10 @@ struct StreamStats {
   std::uint64_t bad_plane_frame = 0;  // live messages of an event plane without a whole envelope
   std::uint64_t bad_identity = 0;     // ... whose envelope names another publisher or number
   std::uint64_t park_overflow = 0;    // live messages that found the parking place full
+  // What became of each number that the stream is past, and how far it went back in all: what is
+  // passed less what was taken back is the next number.
+  std::array<std::uint64_t, fleet::kMessageFateNames.size()> passed{};
+  std::uint64_t taken_back = 0;
 
   // Live messages refused for their frames.
   [[nodiscard]] std::uint64_t bad_frames() const {
@@ -269,6 +275,9 @@ class RankStream {
   void StartOver(bool keep_parked, Nanos now);
   void Clear();
   void GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last);
+  // All that moves `next_`: on to a number, with what became of those before it, or back.
+  void PassTo(std::uint64_t next, fleet::MessageFate fate);
+  void GoBackTo(std::optional<std::uint64_t> next);
   // Something is lost for good: clears where the class comment says so.
   void Lose(StateReason reason, std::string detail);
   void CountMissed(std::uint64_t messages);

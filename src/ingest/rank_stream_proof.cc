@@ -145,7 +145,7 @@ void RankStream::Disown(std::string why, Nanos now) {
   confirm_at_.reset();
   heal_at_.reset();
   state_at_.reset();
-  next_.reset();
+  GoBackTo(std::nullopt);
   known_publisher_.reset();
   SetLoss(StateReason::kReplayMismatch,
           "the replay endpoint belongs to another engine: " + std::move(why));

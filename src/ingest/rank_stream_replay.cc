@@ -178,12 +178,12 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
       if (sequence > 0 && Recover(now)) return false;
       if (adopted_ && !next_ && sequence > 0) {
         // The ring cannot rebuild what is known; from here on it can keep it true.
-        next_ = sequence;
+        PassTo(sequence, fleet::MessageFate::kEarlier);
         return true;
       }
       const std::uint64_t known = next_.value_or(0);
       Clear();
-      next_ = 0;
+      GoBackTo(0);
       if (sequence > 0) {
         const std::uint64_t lost_before = stats_.missed;
         GiveUp(StateReason::kHistoryGone, 0, sequence - 1);
@@ -281,7 +281,7 @@ void RankStream::Rewind() {
   ++stats_.replays_started;
   purpose_ = Purpose::kFill;
   rewound_from_ = next_;
-  next_ = *unfilled_from_;
+  GoBackTo(*unfilled_from_);
   last_digest_.reset();
   unfilled_from_.reset();
   sink_.NoteLoss();  // copies that come a second time must not count twice

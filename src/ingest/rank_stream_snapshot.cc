@@ -106,14 +106,16 @@ void RankStream::HandleEnd(const wire::SnapshotSeal& seal, Nanos now) {
     return AttemptFailed(fmt::format("it has {} blocks and says {}", sink_.gathered(), seal.blocks),
                          now);
   }
-  sink_.Swap();
+  sink_.Swap(seal.last_event_id);
   ++stats_.snapshots_taken;
   dirty_ = true;
   replayed_ = true;
   adopted_ = false;
   adopted_whole_ = false;
   history_from_start_ = true;
-  next_ = seal.next_sequence;
+  // Another's numbers begin anew.
+  if (known_publisher_ != seal.publisher_id || seal.next_sequence < next_) GoBackTo(std::nullopt);
+  PassTo(seal.next_sequence, fleet::MessageFate::kSnapshot);
   known_publisher_ = seal.publisher_id;
   last_digest_.reset();
   unread_ = false;
@@ -196,7 +198,7 @@ void RankStream::Overtake(std::uint64_t sequence, std::span<const std::byte> pay
     at = parked_.erase(at);
   }
   Clear();
-  next_ = sequence;
+  PassTo(sequence, fleet::MessageFate::kOvertaken);
   ApplyNext(sequence, payload, false);
   history_from_start_ = true;
   known_publisher_ = live_publisher_;

@@ -20,6 +20,9 @@
 #include "wire/snapshot_seal.h"
 
 namespace kvr::ingest {
+
+using fleet::EventFate;
+
 namespace {
 
 placement::TranslatorOptions TranslatorFor(const SourceSpec& spec, std::uint32_t block_size,
@@ -51,6 +54,16 @@ std::string UnclearText(const placement::UnclearGroup& unclear) {
   return fmt::format("the cache group {} is of a kind that {}; no prefix is credited",
                      numbered ? fmt::to_string(unclear.group) : "without a number",
                      told ? "is not known here" : "no event has told");
+}
+
+// Adds what became of messages between two looks at the statistics.
+void CountMessages(const StreamStats& before, const StreamStats& after, fleet::RankLedger& ledger) {
+  for (std::size_t i = 0; i < after.passed.size(); ++i)
+    ledger.Count(static_cast<fleet::MessageFate>(i), after.passed[i] - before.passed[i]);
+  ledger.TakeBackMessages(after.taken_back - before.taken_back);
+  ledger.Count(fleet::Arrival::kRepeated, after.repeated - before.repeated);
+  ledger.Count(fleet::Arrival::kLate, after.late - before.late);
+  ledger.Count(fleet::Arrival::kFrames, after.bad_frames() - before.bad_frames());
 }
 
 // What one socket may have of a turn.
@@ -168,6 +181,7 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
   }
   if (batch_.forget) ForgetBlocks();
   const Rank rank{spec_.rank.worker, batch_.dp_rank.value_or(spec_.rank.dp_rank)};
+  CountEvents(rank);
   const bool foreign =
       !batch_.dropped.empty() && batch_.events.empty() &&
       std::ranges::all_of(batch_.dropped, [](const placement::DroppedEvent& dropped) {
@@ -218,6 +232,7 @@ void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& m
     touch(*to);
     NoteApplied(event, to->index->index->Apply(to->slot, event));
     to->health->Count(fleet::RankCount::kEvents);
+    to->health->ledger().Count(fleet::Placement::kEvent);
   };
   if (target == nullptr) {
     for (const PlacementEvent& event : batch_.events)
@@ -229,6 +244,50 @@ void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& m
   if (auto* const listener = dynamic_cast<BatchListener*>(fed)) {
     listener->EndBatch(touched_);
   }
+}
+
+void Source::CountEvents(Rank rank) {
+  fleet::RankLedger& owner = followers_.front().health->ledger();
+  fleet::RankLedger* const known = LedgerOf(rank);
+  fleet::RankLedger& own = known ? *known : owner;
+  const std::uint64_t all = translator_.decoded().events.size() + translator_.decoded().bad.size();
+  if (batch_.first_event) {
+    PassEventsTo(*batch_.first_event, EventFate::kSkipped);
+    next_event_ += all;
+  }
+  for (const placement::DroppedEvent& dropped : batch_.dropped)
+    own.CountFiltered(static_cast<std::size_t>(dropped.reason));
+  std::uint64_t left = all - std::min<std::uint64_t>(all, batch_.dropped.size());
+  // Several placement events may come of one, also of one that is dropped.
+  std::optional<std::uint32_t> last;
+  for (std::size_t i = 0; i < batch_.events.size() && left > 0; ++i) {
+    const std::uint32_t index = batch_.event_index[i];
+    if (last == index) continue;
+    last = index;
+    if (std::ranges::binary_search(batch_.dropped, index, {}, &placement::DroppedEvent::index)) {
+      continue;
+    }
+    const Rank of = batch_.events[i].rank;
+    fleet::RankLedger* const ledger = of == rank ? known : LedgerOf(of);
+    (ledger ? *ledger : owner).Count(ledger ? EventFate::kApplied : EventFate::kForeignRank);
+    --left;
+  }
+  own.Count(known ? EventFate::kHeld : EventFate::kForeignRank, left);
+}
+
+void Source::PassEventsTo(std::uint64_t next, EventFate fate) {
+  fleet::RankLedger& owner = followers_.front().health->ledger();
+  if (next >= next_event_) {
+    owner.Count(fate, next - next_event_);
+  } else {
+    owner.TakeBackEvents(next_event_ - next);
+  }
+  next_event_ = next;
+}
+
+fleet::RankLedger* Source::LedgerOf(Rank rank) const {
+  const auto target = targets_.find(rank);
+  return target == targets_.end() ? nullptr : &target->second.health->ledger();
 }
 
 void Source::NoteApplied(const PlacementEvent& event, const index::ApplyResult& result) {
@@ -324,6 +383,7 @@ void Source::ClearBlocks(bool drop_groups) {
     event.rank = rank;
     index::PartitionIndex& partition = *target->second.index;
     partition.index->Apply(target->second.slot, event);
+    target->second.health->ledger().Count(fleet::Placement::kClear);
     if (drop_groups) {
       partition.hybrid->Drop(rank);
     } else if (const auto sides = partition.hybrid->Find(rank)) {
@@ -404,7 +464,8 @@ Source::Piece Source::AddPiece(std::span<const std::byte> events) {
   return Piece::kTaken;
 }
 
-void Source::Swap() {
+void Source::Swap(std::uint64_t last_event) {
+  PassEventsTo(last_event + 1, EventFate::kSnapshot);
   translator_.Reset();
   fed_.erase(spec_.rank);
   ClearBlocks(true);  // of ranks that the stream spoke of once
@@ -416,6 +477,7 @@ void Source::Swap() {
   target->second.index->hybrid->Drop(spec_.rank);
   index::PrefixIndex& index = *target->second.index->index;
   const RankSlot slot = target->second.slot;
+  fleet::RankLedger& ledger = target->second.health->ledger();
   auto* const listener = dynamic_cast<BatchListener*>(&index);
   if (listener != nullptr) {
     // It hands events on and does not tell what they came to.
@@ -423,10 +485,12 @@ void Source::Swap() {
     clear.kind = PlacementKind::kCleared;
     clear.rank = spec_.rank;
     index.Apply(slot, clear);
+    ledger.Count(fleet::Placement::kClear);
   }
   snapshot_->ReplaceIn(index, slot, spec_.rank,
-                       [this](const PlacementEvent& event, const index::ApplyResult& result) {
+                       [&](const PlacementEvent& event, const index::ApplyResult& result) {
                          NoteApplied(event, result);
+                         ledger.Count(fleet::Placement::kSnapshot);
                        });
   if (listener != nullptr) listener->EndBatch({&slot, 1});
 }
@@ -517,6 +581,7 @@ void Source::PublishStats() {
     for (const auto& change : changes) {
       if (change.by != 0) health.Count(change.what, change.by);
     }
+    CountMessages(published_, now, health.ledger());
   }
   published_ = now;
 }

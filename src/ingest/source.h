@@ -99,7 +99,7 @@ class Source final : private StreamSink {
   bool BeginSnapshot(std::uint64_t blocks) override;
   Piece AddPiece(std::span<const std::byte> events) override;
   [[nodiscard]] std::uint64_t gathered() const override { return snapshot_->blocks(); }
-  void Swap() override;
+  void Swap(std::uint64_t last_event) override;
   bool Empties(std::span<const std::byte> payload) override;
   void SetState(RankState state, StateReason reason, std::string_view detail) override;
 
@@ -111,6 +111,11 @@ class Source final : private StreamSink {
   const Target* Feed(Rank rank, const StreamMessage& message);
   // `target` is that of `rank`, which most events are of.
   void ApplyEvents(Rank rank, const Target* target, const StreamMessage& message);
+  // Counts what became of each event of the batch, which is of `rank`.
+  void CountEvents(Rank rank);
+  // Event numbers below `next` are dealt with, those not yet counted as `fate` says.
+  void PassEventsTo(std::uint64_t next, fleet::EventFate fate);
+  [[nodiscard]] fleet::RankLedger* LedgerOf(Rank rank) const;
   void ForgetCounts();
   // Of every rank that got events. `drop_groups`: what its cache groups are is forgotten, too.
   void ClearBlocks(bool drop_groups);
@@ -148,6 +153,7 @@ class Source final : private StreamSink {
   RejectNotes notes_;
   std::set<Rank> fed_;              // ranks that got events since the last clear
   std::map<Rank, Defect> defects_;  // found since the last clear
+  std::uint64_t next_event_ = 1;    // of a publisher of RouterEvents
   StreamStats published_;
   placement::TranslatorStats translated_;  // as published
   // Of the stream.

@@ -56,7 +56,7 @@ class RecordingSink : public StreamSink {
     return text.starts_with('+') ? Piece::kNoRoom : Piece::kTaken;
   }
   [[nodiscard]] std::uint64_t gathered() const override { return gathered_blocks; }
-  void Swap() override { actions.emplace_back("swap"); }
+  void Swap(std::uint64_t /*last_event*/) override { actions.emplace_back("swap"); }
   bool Empties(std::span<const std::byte> payload) override {
     const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
     return text.find("clear") != std::string_view::npos;

@@ -51,6 +51,8 @@ struct UnclearGroup {
 struct PlacementBatch {
   double ts = 0;                         // as the engine sent it
   std::optional<std::uint32_t> dp_rank;  // as the engine sent it
+  // Of RouterEvents: the number of the first event, from which on they are numbered.
+  std::optional<std::uint64_t> first_event;
   // The block size, in tokens, that the rank's main group stores with instead of the registered
   // one; 0 while they agree. What is stored so is dropped.
   std::uint32_t wrong_block_size = 0;
@@ -75,6 +77,7 @@ struct PlacementBatch {
   void Clear() {
     ts = 0;
     dp_rank.reset();
+    first_event.reset();
     wrong_block_size = 0;
     unclear_group.reset();
     lost_copies = false;

@@ -49,7 +49,9 @@ Result<void, wire::DecodeError> RouterPlacement::Place(const wire::DecodeLimits&
     return decoded;
   }
   if (!batch_.events.empty()) {
-    out.dp_rank = batch_.events.front().dp_rank;
+    const RouterEvent& front = batch_.events.front();
+    out.dp_rank = front.dp_rank;
+    if (front.event_id >= front.index) out.first_event = front.event_id - front.index;
     shown.dp_rank = out.dp_rank;
   }
   for (const wire::BadEvent& bad : batch_.bad)

@@ -1,6 +1,7 @@
 // The words in which one engine release tells of its cache.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <span>
@@ -43,6 +44,9 @@ class FeedEncoder {
 
   // The payload of one message; valid until the next call. `wall` is the time stamp in it.
   std::string_view Encode(std::span<const KvEvent> events, Nanos wall);
+
+  // Of the last payload, in which one event may be several.
+  [[nodiscard]] std::size_t events() const { return batch_.events.size(); }
 
   // Of a pulled dialect: its first payload, of a pool of so many blocks. What was told is
   // forgotten.

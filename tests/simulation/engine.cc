@@ -54,6 +54,7 @@ void Engine::Start(bool keeps_numbers) {
   ++lives_;
   keeps_numbers_ = keeps_numbers;
   told_undecodable_ = false;
+  if (!keeps_numbers) told_events_ = 0;
   sim::KvPool::Options pool;
   pool.block_size = kBlockSize;
   pool.blocks_max = options_.blocks;
@@ -153,6 +154,7 @@ void Engine::Publish(std::vector<sim::KvEvent> events) {
   if (events.empty()) return;
   const Nanos stamp = network_.agenda().now() + Nanos(++messages_);
   publisher_->Publish(Bytes(encoder_.Encode(events, stamp)));
+  told_events_ += encoder_.events();
 }
 
 void Engine::FollowHeld() {
@@ -172,6 +174,7 @@ void Engine::TellForeign() {
   event.hashes = {EngineHash{messages_}};
   event.tokens.assign(kBlockSize, 1);
   publisher_->Publish(Bytes(foreign_.Encode(std::span(&event, 1), stamp)));
+  told_events_ += foreign_.events();
 }
 
 void Engine::TellUndecodable() {

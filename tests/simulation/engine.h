@@ -68,6 +68,8 @@ class Engine {
   // Whether a message of this life cannot be read.
   [[nodiscard]] bool told_undecodable() const { return told_undecodable_; }
   [[nodiscard]] std::uint64_t lives() const { return lives_; }
+  // In messages since number 0.
+  [[nodiscard]] std::uint64_t told_events() const { return told_events_; }
 
  private:
   using Key = std::pair<Tier, std::uint64_t>;
@@ -96,6 +98,7 @@ class Engine {
   std::uint64_t messages_ = 0;  // of all lives, so that no two are equal
   bool keeps_numbers_ = false;
   bool told_undecodable_ = false;
+  std::uint64_t told_events_ = 0;
 };
 
 }  // namespace kvr::simulation

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "fleet/catalog.h"
@@ -36,6 +37,9 @@ class Follower {
   [[nodiscard]] fleet::RankHealth::Status status() const { return health_->status(); }
   [[nodiscard]] std::string detail() const { return health_->detail(); }
   [[nodiscard]] const ingest::StreamStats& stats() const { return source_->stream().stats(); }
+  // What is counted of the rank, as /metrics has it.
+  [[nodiscard]] const fleet::RankLedger& ledger() const { return health_->ledger(); }
+  [[nodiscard]] std::optional<std::uint64_t> watermark() const { return health_->watermark(); }
 
  protected:
   Follower(Network& network, std::shared_ptr<fleet::RankHealth> health);
@@ -77,6 +81,7 @@ class Agent final : public Follower {
   ~Agent() override;
 
   [[nodiscard]] Publisher& publisher() { return *socket_; }
+  [[nodiscard]] service::PublishedRank::Stats published() const { return rank_->stats(); }
   // What a snapshot and its tail come to ...
   [[nodiscard]] Held held() const { return Read().held; }
   // ... and of that, what can be reached from a root.

@@ -253,6 +253,46 @@ void Path::Count() {
     totals_.replays += follower->stats().replays_completed;
   }
   totals_.at_mark += agent_->publisher().stats().at_mark;
+  for (const auto& router : routers_) {
+    totals_.in_snapshots += router->ledger().count(fleet::MessageFate::kSnapshot);
+    totals_.overtaken += router->ledger().count(fleet::MessageFate::kOvertaken);
+  }
+  if (EventsCompare()) ++totals_.events_compared;
+}
+
+// Events have no numbers, so that those of a message that was not read, or was read twice, are not
+// to be told apart.
+bool Path::EventsCompare() const {
+  const fleet::RankLedger& ledger = agent_->ledger();
+  return ledger.messages_taken_back() == 0 &&
+         ledger.messages() == ledger.count(fleet::MessageFate::kApplied) +
+                                  ledger.count(fleet::MessageFate::kReplayed);
+}
+
+std::string Path::CounterComplaint() const {
+  std::string wrong;
+  const auto same = [&wrong](std::string_view what, std::uint64_t counted, std::uint64_t told) {
+    if (counted != told) wrong += fmt::format("{}: {} counted, {} told; ", what, counted, told);
+  };
+  const fleet::RankLedger& agent = agent_->ledger();
+  // Of an engine that nobody can be asked about and that said nothing since nothing is known.
+  if (plan_.engine_replay || agent_->watermark()) {
+    same("messages of the engine", agent.messages() - agent.messages_taken_back(),
+         engine_.publisher()->next_sequence());
+  }
+  if (EventsCompare()) same("events of the engine", agent.events(), engine_.told_events());
+  const auto published = agent_->published();
+  same("placements of the agent",
+       agent.count(fleet::Placement::kEvent) + agent.count(fleet::Placement::kClear),
+       published.publisher.received_events + published.refused_events);
+  for (const auto& router : routers_) {
+    const fleet::RankLedger& ledger = router->ledger();
+    same("messages of the agent", ledger.messages() - ledger.messages_taken_back(),
+         published.publisher.messages);
+    same("events of the agent", ledger.events() - ledger.events_taken_back(),
+         published.publisher.published_events);
+  }
+  return wrong;
 }
 
 std::string Path::AgentComplaint() const {
@@ -299,7 +339,7 @@ std::string Path::Complaint() const {
   for (std::size_t i = 0; i < kRouters; ++i) {
     if (auto complaint = RouterComplaint(i); !complaint.empty()) return complaint;
   }
-  return {};
+  return CounterComplaint();
 }
 
 }  // namespace kvr::simulation

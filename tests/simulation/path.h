@@ -83,6 +83,9 @@ class Path {
   struct Totals {
     std::uint64_t exact = 0, degraded = 0;  // of routers, at the ends of rounds
     std::uint64_t restarts = 0, gaps = 0, replays = 0, at_mark = 0;
+    // Of routers: what did not come as messages. Of agents: ends at which every event of the engine
+    // was compared with what became of it.
+    std::uint64_t in_snapshots = 0, overtaken = 0, events_compared = 0;
   };
   [[nodiscard]] const Totals& totals() const { return totals_; }
 
@@ -91,6 +94,10 @@ class Path {
   [[nodiscard]] Nanos Outage();
   [[nodiscard]] std::string AgentComplaint() const;
   [[nodiscard]] std::string RouterComplaint(std::size_t i) const;
+  // Whether what one counts as told is what the next one counts, by what became of it:
+  // docs/agent.md, "The counters add up".
+  [[nodiscard]] std::string CounterComplaint() const;
+  [[nodiscard]] bool EventsCompare() const;
   void Count();
 
   const Plan plan_;

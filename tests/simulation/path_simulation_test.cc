@@ -1,7 +1,8 @@
 // Thousands of histories of one path, engine → agent → three routers, in virtual time. A seed says
 // what goes wrong: messages dropped, repeated, late, out of order or unreadable, connections cut,
 // readers that stop, queues that overflow, answers that break off, restarts of everything. Then
-// the faults end, and everybody has to know what the engine holds, or say rightly why not.
+// the faults end, and everybody has to know what the engine holds, or say rightly why not, and what
+// each has counted has to add up.
 //
 // KVR_TEST_SEEDS and KVR_TEST_FIRST_SEED widen a run or repeat one seed.
 #include <cstdint>
@@ -36,6 +37,9 @@ std::string RunPlan(const Plan& plan, Path::Totals& totals) {
   totals.gaps += path.totals().gaps;
   totals.replays += path.totals().replays;
   totals.at_mark += path.totals().at_mark;
+  totals.in_snapshots += path.totals().in_snapshots;
+  totals.overtaken += path.totals().overtaken;
+  totals.events_compared += path.totals().events_compared;
   return complaint;
 }
 
@@ -67,6 +71,9 @@ TEST(PathSimulation, EveryRouterEndsEqualToTheEngineOrSaysWhatIsLost) {
   EXPECT_GT(totals.gaps, seeds);
   EXPECT_GT(totals.replays, 10 * seeds);
   EXPECT_GT(totals.at_mark, seeds / 4);
+  EXPECT_GT(totals.in_snapshots, seeds);
+  EXPECT_GT(totals.overtaken, 0u);
+  EXPECT_GT(totals.events_compared, seeds / 10);
 }
 
 // One thing that goes wrong, again and again, and nothing else.
