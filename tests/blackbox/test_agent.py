@@ -2,6 +2,7 @@
 and who missed events gets them, or everything, from it."""
 
 import signal
+import socket
 import struct
 import time
 import unittest
@@ -9,8 +10,8 @@ import unittest
 import msgpack
 import zmq
 
-from kvr_testlib import (A, B, C, CLEARED, DEADLINE, Client, FakeEngine, Indexer, Metrics, Mock,
-                         Process, main, removed, run_to_end, settle, stored)
+from kvr_testlib import (A, B, C, CLEARED, DEADLINE, SANITIZED, Client, FakeEngine, Indexer, Metrics,
+                         Mock, Process, main, removed, run_to_end, settle, stored)
 from test_engine_faults import FAST, FaultTest
 
 
@@ -523,6 +524,53 @@ class Published(unittest.TestCase):
         self.assertEqual(self.agent.client.get("/events?from=x").status, 400)
         for path in ("/events?dp_rank=1", "/snapshot?dp_rank=1", "/snapshot?worker_id=1"):
             self.assertEqual(self.agent.client.get(path).status, 404, f"L26 {path}")
+
+    def ask_and_read_nothing(self, path):
+        """Status and Retry-After of an answer whose body is left where it is, and the connection."""
+        host, port = self.agent.addresses["agent"].rsplit(":", 1)
+        client = socket.socket()
+        self.addCleanup(client.close)
+        client.settimeout(DEADLINE)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((host, int(port)))
+        client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        head = b""
+        while b"\r\n\r\n" not in head:
+            part = client.recv(1)
+            self.assertTrue(part, head)
+            head += part
+        lines = head.decode().split("\r\n")
+        return int(lines[0].split()[1]), "Retry-After: 1" in lines, client
+
+    def test_clients_that_read_nothing_are_bounded_in_bytes(self):
+        """30 ask for all events of a ring that is full, at its default size."""
+        self.start("--publish-replay-bytes-max", 1 << 20)
+        received = lambda: self.agent.total("kvr_publish_events_received_total")
+        before, blocks = received(), 8192
+        for i in range(40):
+            names = range(1 + blocks * i, 1 + blocks * (i + 1))
+            self.engine.send(stored(names, None, list(range(4 * blocks))), removed(names))
+            settle(received, before + 2 * (i + 1))
+        self.assertGreater(self.agent.total("kvr_publish_ring_bytes"), 14 << 20)
+        last = self.agent.ranks()[0]["last_event_id"]
+        first = last - int(self.agent.total("kvr_publish_ring_events")) + 1
+        path = f"/events?from={first}"
+        before = self.agent.resident_kib()
+        answers = [self.ask_and_read_nothing(path) for _ in range(30)]
+        growth = self.agent.resident_kib() - before
+        begun = [client for status, _, client in answers if status == 200]
+        self.assertIn(len(begun), (3, 4), "64 MiB, and 14 to 16 of them for each")
+        self.assertTrue(all(later for status, later, _ in answers if status != 200))
+        self.assertEqual({status for status, _, _ in answers}, {200, 503})
+        if not SANITIZED:
+            self.assertLess(growth, 128 << 10)
+        self.assertEqual(self.agent.client.get("/health").status, 200)
+        self.assertEqual(self.agent.get(f"/events?from={last + 1}")["TooNew"]["newest_available"], last)
+        for client in begun:
+            client.close()
+        answer = settle(lambda: self.agent.client.get(path), lambda answer: answer.status == 200).json
+        self.assertEqual([event["event"]["event_id"] for event in answer["Events"]["events"]],
+                         list(range(first, last + 1)))
 
     def test_what_an_engine_that_is_gone_held_is_taken_back(self):
         """No message of the engine says so, and none ends the list."""

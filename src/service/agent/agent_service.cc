@@ -15,6 +15,7 @@
 #include "model/rank_state.h"
 #include "net/io_runtime.h"
 #include "service/agent/agent_metrics.h"
+#include "service/agent/answer_budget.h"
 #include "service/agent/rank_answers.h"
 #include "service/agent/rank_standing.h"
 #include "service/agent/recovery_answers.h"
@@ -29,7 +30,7 @@ using net::HttpRequest;
 using net::HttpResponse;
 using net::Task;
 
-constexpr std::size_t kSnapshotPieceBytes = 256u << 10;
+constexpr std::size_t kPieceBytes = 256u << 10;
 
 // None when it is not given.
 template <typename Number>
@@ -125,23 +126,6 @@ struct AgentService::Impl {
     return found;
   }
 
-  Result<std::string> Events(const HttpRequest& request) const {
-    KVR_TRY(PublishedRank* const rank, RankOf(request));
-    KVR_TRY(const auto from, NumberOf<std::uint64_t>(request, "from"));
-    KVR_TRY(const auto to, NumberOf<std::uint64_t>(request, "to"));
-    KVR_TRY(const auto publisher, NumberOf<std::uint64_t>(request, "publisher_id"));
-    // Numbers of another life of the agent say nothing here.
-    const bool ours = !publisher || *publisher == rank->publisher_id();
-    const auto start = ours ? from : std::nullopt;
-    return EventsBody(rank->Query(start, ours ? to : std::nullopt), rank->publisher_id(), from, to);
-  }
-
-  HttpResponse EventsPage(const HttpRequest& request) const {
-    auto body = Events(request);
-    if (!body) return net::JsonError(body.error());
-    return net::JsonResponse(200, *std::move(body));
-  }
-
   HttpResponse RanksPage() const {
     const auto fleet = catalog.snapshot();
     std::string body;
@@ -173,35 +157,74 @@ struct AgentService::Impl {
     return ReadyPage(fleet->workers.size(), reasons);
   }
 
+  // An answer that is told in pieces, with what it holds.
+  struct Told {
+    std::unique_ptr<PieceWriter> writer;
+    AnswerBudget::Share share;
+  };
+  using Teller = std::function<Result<Told>(const HttpRequest&)>;
+
+  // `copied`: bytes that the answer has for itself beside its piece.
+  Result<Told> Tell(std::unique_ptr<PieceWriter> writer, std::size_t copied) const {
+    auto share = budget.Take(copied + kPieceBytes);
+    if (!share) {
+      return Fail(ErrorCode::kOverloaded,
+                  "answers that others are slow to take hold all memory there is for them; ask "
+                  "again");
+    }
+    return Told{std::move(writer), *std::move(share)};
+  }
+
+  Result<Told> Events(const HttpRequest& request) const {
+    KVR_TRY(PublishedRank* const rank, RankOf(request));
+    KVR_TRY(const auto from, NumberOf<std::uint64_t>(request, "from"));
+    KVR_TRY(const auto to, NumberOf<std::uint64_t>(request, "to"));
+    KVR_TRY(const auto publisher, NumberOf<std::uint64_t>(request, "publisher_id"));
+    // Numbers of another life of the agent say nothing here.
+    const bool ours = !publisher || *publisher == rank->publisher_id();
+    auto answer = rank->Query(ours ? from : std::nullopt, ours ? to : std::nullopt);
+    const std::size_t copied = answer.events.size();
+    return Tell(
+        std::make_unique<EventsJsonWriter>(std::move(answer), rank->publisher_id(), from, to),
+        copied);
+  }
+
+  Result<Told> Snapshot(const HttpRequest& request) const {
+    KVR_TRY(PublishedRank* const rank, RankOf(request));
+    KVR_TRY(auto taken, TakeSnapshot(*rank, catalog));
+    const std::size_t copied = taken.answer.tail.size();
+    return Tell(std::make_unique<SnapshotJsonWriter>(std::move(taken.answer), taken.head), copied);
+  }
+
   // Shared by the handler and the work it leaves to the thread aside.
-  struct SnapshotJob {
-    std::unique_ptr<SnapshotJsonWriter> writer;
+  struct Job {
+    Teller tell;
+    HttpRequest request;
+    std::optional<Told> told;
     std::optional<Error> refusal;
     std::string piece;
     bool more = true;
   };
 
-  Task<void> Snapshot(net::HttpServer& server, HttpExchange& exchange) const {
-    const auto rank = RankOf(exchange.request());
-    if (!rank) {
-      HttpResponse refusal = net::JsonError(rank.error());
-      static_cast<void>(co_await exchange.Respond(std::move(refusal)));
-      co_return;
-    }
-    const auto job = std::make_shared<SnapshotJob>();
-    PublishedRank* const published = *rank;
-    std::function<void()> take = [this, job, published] {
-      auto taken = TakeSnapshot(*published, catalog);
-      if (!taken) {
-        job->refusal = taken.error();
-        return;
+  static Task<void> Stream(net::HttpServer& server, HttpExchange& exchange, Teller tell) {
+    const auto job = std::make_shared<Job>();
+    job->tell = std::move(tell);
+    job->request = std::move(exchange.request());
+    std::function<void()> begin = [job] {
+      auto told = job->tell(job->request);
+      if (told) {
+        job->told.emplace(*std::move(told));
+      } else {
+        job->refusal = told.error();
       }
-      job->writer = std::make_unique<SnapshotJsonWriter>(std::move(taken->answer), taken->head);
     };
-    co_await server.Aside(std::move(take));
+    co_await server.Aside(std::move(begin));
     if (job->refusal) {
       HttpResponse refusal = net::JsonError(*job->refusal);
-      refusal.headers.Set("Retry-After", "1");
+      if (job->refusal->code == ErrorCode::kOverloaded) {
+        refusal.status = 503;  // of our own making, not of the client's many requests
+        refusal.headers.Set("Retry-After", "1");
+      }
       static_cast<void>(co_await exchange.Respond(std::move(refusal)));
       co_return;
     }
@@ -210,7 +233,7 @@ struct AgentService::Impl {
     if (!co_await exchange.BeginStream(200, headers)) co_return;
     for (;;) {
       std::function<void()> next = [job] {
-        job->more = job->writer->Next(kSnapshotPieceBytes, job->piece);
+        job->more = job->told->writer->Next(kPieceBytes, job->piece);
       };
       co_await server.Aside(std::move(next));
       if (!job->more) break;
@@ -222,6 +245,7 @@ struct AgentService::Impl {
   const std::vector<PublishedRank*> ranks;
   const fleet::Catalog& catalog;
   metrics::Registry& registry;
+  mutable AnswerBudget budget{kAnswersBytesMax};
   std::vector<std::unique_ptr<RankAnswers>> answers;  // of the ranks
   metrics::Registry::Collector collector;             // last: it reads the others
 };
@@ -234,10 +258,13 @@ AgentService::~AgentService() = default;
 
 void AgentService::Mount(net::HttpServer& server) {
   const Impl* const impl = impl_.get();
-  server.RoutePage("/events",
-                   [impl](const HttpRequest& request) { return impl->EventsPage(request); });
+  server.Route("GET", "/events", [impl, &server](HttpExchange& exchange) {
+    return Impl::Stream(server, exchange,
+                        [impl](const HttpRequest& request) { return impl->Events(request); });
+  });
   server.Route("GET", "/snapshot", [impl, &server](HttpExchange& exchange) {
-    return impl->Snapshot(server, exchange);
+    return Impl::Stream(server, exchange,
+                        [impl](const HttpRequest& request) { return impl->Snapshot(request); });
   });
   server.RoutePage("/workers/{id}/rejected", [impl](const HttpRequest& request) {
     return RejectedPage(impl->catalog, request);

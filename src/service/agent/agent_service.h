@@ -1,6 +1,7 @@
 // The agent's HTTP side.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -13,7 +14,8 @@
 
 namespace kvr::service {
 
-//   GET /events?from=&to=&worker_id=&dp_rank=   EventsBody; without `from` as if all were gone
+//   GET /events?from=&to=&worker_id=&dp_rank=   EventsJsonWriter, in pieces; without `from` as if
+//                                               all were gone
 //   GET /snapshot?worker_id=&dp_rank=           SnapshotJsonWriter, in pieces
 //   GET /ranks                                  what is published where, and how it is known
 //   GET /workers/{id}/rejected                  RejectedPage, of a source
@@ -23,6 +25,11 @@ namespace kvr::service {
 // is 404, a parameter that is no number 400.
 class AgentService {
  public:
+  // What answers of /events and /snapshot under way may hold together: each has a piece of its text
+  // and its own copy of events that are kept, up to ring_bytes_max of them. Beyond it they are 503
+  // with Retry-After, but for one that is alone.
+  static constexpr std::size_t kAnswersBytesMax = std::size_t{64} << 20;
+
   // All must outlive the service; `catalog` has the sources of `ranks`.
   AgentService(std::vector<PublishedRank*> ranks, const fleet::Catalog& catalog,
                metrics::Registry& registry);

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 #include "base/json_writer.h"
 #include "publish/fill_event.h"
@@ -53,16 +55,6 @@ std::string_view KindOf(RangeAnswer answer) {
   return "Snapshot";
 }
 
-void WriteEvents(const publish::RankPublisher::EventsAnswer& answer, JsonWriter& json) {
-  wire::RouterBatch batch;
-  json.Key("events");
-  json.BeginArray();
-  for (std::string_view left = answer.events; !left.empty();)
-    left.remove_prefix(WriteEncoded(left, batch, json));
-  json.EndArray();
-  json.Field("last_event_id", answer.range.last);
-}
-
 }  // namespace
 
 std::size_t EncodedSize(std::string_view events) {
@@ -71,35 +63,48 @@ std::size_t EncodedSize(std::string_view events) {
   return reader.offset();
 }
 
-std::string EventsBody(const publish::RankPublisher::EventsAnswer& answer,
-                       std::uint64_t publisher_id, std::optional<std::uint64_t> start,
-                       std::optional<std::uint64_t> end) {
-  std::string body;
-  JsonWriter json(body);
+bool EventsJsonWriter::Next(std::size_t bytes, std::string& piece) {
+  piece.clear();
+  if (ended_) return false;
+  if (!std::exchange(begun_, true)) WriteHead(piece);
+  while (at_ < answer_.events.size() && piece.size() < bytes) {
+    if (at_ > 0) piece += ',';
+    JsonWriter json(piece);
+    at_ += WriteEncoded(std::string_view(answer_.events).substr(at_), batch_, json);
+  }
+  ended_ = at_ == answer_.events.size();
+  if (!ended_) return true;
+  if (answer_.range.answer == RangeAnswer::kEvents) {
+    piece += fmt::format("],\"last_event_id\":{}", answer_.range.last);
+  }
+  piece += "}}";
+  return true;
+}
+
+void EventsJsonWriter::WriteHead(std::string& out) const {
+  JsonWriter json(out);
   json.BeginObject();
-  json.Key(KindOf(answer.range.answer));
-  json.BeginObject();
-  json.Field("publisher_id", publisher_id);
-  switch (answer.range.answer) {
+  json.Key(KindOf(answer_.range.answer));
+  json.BeginObject();  // what is open at the end is closed by hand
+  json.Field("publisher_id", publisher_id_);
+  switch (answer_.range.answer) {
     case RangeAnswer::kEvents:
-      WriteEvents(answer, json);
+      json.Key("events");
+      json.BeginArray();
       break;
     case RangeAnswer::kSnapshot:
-      json.Field("last_event_id", answer.range.last);
+      json.Field("last_event_id", answer_.range.last);
       break;
     case RangeAnswer::kTooNew:
-      WriteOptional("requested_start", start, json);
-      WriteOptional("requested_end", end, json);
-      json.Field("newest_available", answer.range.last);
+      WriteOptional("requested_start", start_, json);
+      WriteOptional("requested_end", end_, json);
+      json.Field("newest_available", answer_.range.last);
       break;
     case RangeAnswer::kInvalidRange:
-      WriteOptional("start_id", start, json);
-      WriteOptional("end_id", end, json);
+      WriteOptional("start_id", start_, json);
+      WriteOptional("end_id", end_, json);
       break;
   }
-  json.EndObject();
-  json.EndObject();
-  return body;
 }
 
 SnapshotJsonWriter::SnapshotJsonWriter(publish::RankPublisher::SnapshotAnswer answer,

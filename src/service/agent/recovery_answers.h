@@ -6,12 +6,22 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "model/rank_state.h"
 #include "publish/rank_publisher.h"
 #include "wire/router_event.h"
 
 namespace kvr::service {
+
+// Text that is written a piece at a time. Not thread-safe.
+class PieceWriter {
+ public:
+  virtual ~PieceWriter() = default;
+  // Replaces `piece` by the next part of the text, of at least `bytes` unless the text ends before,
+  // and at most an event more. False when there was nothing left.
+  virtual bool Next(std::size_t bytes, std::string& piece) = 0;
+};
 
 // {"Events":{"publisher_id":5,"events":[RouterEvent...],"last_event_id":10}},
 // {"TooNew":{"publisher_id":5,"requested_start":11,"requested_end":null,"newest_available":10}},
@@ -20,9 +30,27 @@ namespace kvr::service {
 // snapshot.
 //
 // `publisher_id` is of the life of the publisher whose events are numbered so.
-std::string EventsBody(const publish::RankPublisher::EventsAnswer& answer,
-                       std::uint64_t publisher_id, std::optional<std::uint64_t> start,
-                       std::optional<std::uint64_t> end);
+class EventsJsonWriter final : public PieceWriter {
+ public:
+  EventsJsonWriter(publish::RankPublisher::EventsAnswer answer, std::uint64_t publisher_id,
+                   std::optional<std::uint64_t> start, std::optional<std::uint64_t> end)
+      : answer_(std::move(answer)), publisher_id_(publisher_id), start_(start), end_(end) {}
+
+  bool Next(std::size_t bytes, std::string& piece) override;
+
+ private:
+  // Up to the list of events, if there is one; else all but the ends of the maps.
+  void WriteHead(std::string& out) const;
+
+  const publish::RankPublisher::EventsAnswer answer_;
+  const std::uint64_t publisher_id_;
+  const std::optional<std::uint64_t> start_;
+  const std::optional<std::uint64_t> end_;
+  wire::RouterBatch batch_;
+  bool begun_ = false;
+  bool ended_ = false;
+  std::size_t at_ = 0;  // byte of the events
+};
 
 // How many bytes the first of the events has, which were encoded here.
 std::size_t EncodedSize(std::string_view events);
@@ -40,14 +68,12 @@ struct SnapshotHead {
 //
 // It is complete when its state is exact and nothing was left out of the snapshot.
 // Events of the snapshot have the numbers 0, 1, 2, ..., those of the tail their own; all of them
-// replace what was known, and the stream goes on behind last_event_id. Not thread-safe.
-class SnapshotJsonWriter {
+// replace what was known, and the stream goes on behind last_event_id.
+class SnapshotJsonWriter final : public PieceWriter {
  public:
   SnapshotJsonWriter(publish::RankPublisher::SnapshotAnswer answer, const SnapshotHead& head);
 
-  // Replaces `piece` by the next part of the text, of at least `bytes` unless the text ends before,
-  // and at most an event more. False when there was nothing left.
-  bool Next(std::size_t bytes, std::string& piece);
+  bool Next(std::size_t bytes, std::string& piece) override;
 
  private:
   void WriteHead(std::string& out) const;

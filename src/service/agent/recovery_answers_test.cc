@@ -37,11 +37,16 @@ struct Bench {
     publisher.Apply(0, store);
     publisher.EndList(0);
   }
-  std::string Events(std::optional<std::uint64_t> from, std::optional<std::uint64_t> to = {}) {
-    return EventsBody(publisher.Query(from, to), 5, from, to);
+  std::string Events(std::optional<std::uint64_t> from, std::optional<std::uint64_t> to = {},
+                     std::size_t bytes = 1) {
+    EventsJsonWriter writer(publisher.Query(from, to), 5, from, to);
+    return All(writer, bytes);
   }
   std::string Snapshot(std::size_t bytes) {
     SnapshotJsonWriter writer(*publisher.TakeSnapshot(), head);
+    return All(writer, bytes);
+  }
+  std::string All(PieceWriter& writer, std::size_t bytes) {
     std::string all;
     std::string piece;
     while (writer.Next(bytes, piece)) {
@@ -84,6 +89,17 @@ TEST(RecoveryAnswers, L1ToL7Bodies) {
       R"({"TooNew":{"publisher_id":5,"requested_start":3,"requested_end":9,"newest_available":2}})");
   EXPECT_EQ(b.Events(8, 3), R"({"InvalidRange":{"publisher_id":5,"start_id":8,"end_id":3}})")
       << "L5";
+}
+
+TEST(RecoveryAnswers, EventsComeInBoundedPieces) {
+  Bench b;
+  for (std::uint64_t n = 1; n <= 300; ++n)
+    b.Store({}, n);
+  const std::string whole = b.Events(1, {}, 1 << 30);
+  EXPECT_NE(whole.find("\"event_id\":300"), std::string::npos);
+  b.largest = 0;
+  EXPECT_EQ(b.Events(1, {}, 4'096), whole);
+  EXPECT_LT(b.largest, 4'096u + 512);
 }
 
 TEST(RecoveryAnswers, SnapshotsOfNothingAndWithATail) {
