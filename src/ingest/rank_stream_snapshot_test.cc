@@ -1,5 +1,6 @@
 // Recovery from a publisher of RouterEvents, which can tell all that a rank holds: the state
-// machine of wire 5.5, its rows Q1 to Q22 as far as they are a stream's, and reports 37, 38 and 41.
+// machine of wire 5.5, its rows Q2 to Q4, Q6, Q7, Q9 to Q11, Q13b, Q14, Q16 to Q18, Q21 and Q22,
+// and reports 37, 38 and 41; and the rows Q1, Q5 and Q23 to Q28 of streams that have no snapshots.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -764,6 +765,85 @@ TEST(RankStreamSnapshot, AnEngineIsNeverAskedForASnapshot) {
     EXPECT_NE(action, "ask state");
   }
   EXPECT_TRUE(s.State().starts_with("degraded")) << s.State();
+}
+
+// Rows of streams without snapshots.
+
+TEST(RankStreamRows, Q1ALiveOnlySourceBeginsWithItsFirstMessage) {
+  Stream s(false);
+  s.Connect();
+  s.Live(9);
+  s.Live(10);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 9", "apply 10"));
+}
+
+// The row resets the rank; here that is ingest.clear_on_loss.
+TEST(RankStreamRows, Q5AGapOfALiveOnlySource) {
+  for (const bool clear : {true, false}) {
+    RankStream::Options options;
+    options.clear_on_loss = clear;
+    Stream s(false, options);
+    s.Connect();
+    s.LiveRange(0, 10);
+    s.Take();
+    s.Live(15);
+    s.Live(16);
+    if (clear) {
+      EXPECT_THAT(s.Take(), ElementsAre("clear", "apply 15", "apply 16"));
+    } else {
+      EXPECT_THAT(s.Take(), ElementsAre("apply 15", "apply 16"));
+      EXPECT_EQ(s.losses(), 1);
+    }
+  }
+}
+
+TEST(RankStreamRows, Q23MessageZeroNeedsNoReplay) {
+  Stream s(false);
+  s.Connect();
+  s.Live(0);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 0"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStreamRows, Q24AFirstMessageOfFiveComesBehindAReplayFromZero) {
+  Stream s(true);
+  s.Connect();
+  s.Live(5);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0"));
+  s.AnswerRange(0, 4);
+  s.End();
+  EXPECT_THAT(s.Take(),
+              ElementsAre("apply 0", "apply 1", "apply 2", "apply 3", "apply 4", "apply 5"));
+}
+
+TEST(RankStreamRows, Q25Q26AnOldMessageIsSkippedAndAGapReplayed) {
+  Stream s(true);
+  s.Start(5);
+  s.Live(4);
+  s.Live(9);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 6"));
+  s.AnswerRange(6, 8);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("apply 6", "apply 7", "apply 8", "apply 9"));
+}
+
+TEST(RankStreamRows, Q27TheMessageBehindAnUndecodableOneAsksForIt) {
+  Stream s(true);
+  s.Start(5);
+  s.Live(6, "!");
+  EXPECT_THAT(s.Take(), ElementsAre("bad 6"));
+  s.Live(7);
+  EXPECT_THAT(s.Take(), ElementsAre("ask 6"));
+}
+
+TEST(RankStreamRows, Q28ASourceThatIsRegisteredAnewBeginsFromNothing) {
+  {
+    Stream s(true);
+    s.Start(5);
+  }
+  Stream again(true);
+  again.Connect();
+  EXPECT_THAT(again.Take(), ElementsAre("ask 0"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Several sources of one rank as one, the rows D1 to D12 and K1 to K11 as far as they concern what
-// a rank holds, and snapshots. Copies within a source, of which the rows D1, D3, D9 and D11 speak,
-// are counted before: see EventTranslator and rank_publisher_test.cc.
+// Several sources of one rank as one: the rows D2, D4 to D6, D8, D12, K1 to K4 and K11 to K14, and
+// snapshots. Copies within a source, of which the rows D1, D3, D9 and D11 speak, are counted before
+// (EventTranslator); tests of the whole agent assert those.
 #include "publish/block_book.h"
 
 #include <algorithm>
@@ -109,6 +109,24 @@ TEST(BlockBook, D6TiersAreHeldApart) {
   EXPECT_EQ(b.Feed(kEngine, b.script.Remove({1})), "-1");
   EXPECT_EQ(b.Dump(), "+1/host_pinned");
   EXPECT_EQ(b.Feed(kManager, On(Tier::kHostPinned, b.script.Remove({1}))), "-1/host_pinned");
+}
+
+// A rank has a book of its own, so that what others hold is not its matter.
+TEST(BlockBook, D7D8RanksAreHeldApartAndAClearIsOfAllTiersOfOne) {
+  Bench rank0;
+  Bench rank1;
+  for (Bench* const b : {&rank0, &rank1}) {
+    for (const std::size_t source : {kEngine, kManager}) {
+      b->Feed(source, b->script.Store({}, 1));
+      b->Feed(source, On(Tier::kHostPinned, b->script.Store({}, 1)));
+    }
+  }
+  for (const std::size_t source : {kEngine, kManager})
+    rank0.Feed(source, Script::Clear());
+  EXPECT_EQ(rank0.book.blocks(), 0u) << "D8: in all tiers";
+  EXPECT_EQ(rank1.Feed(kEngine, rank1.script.Remove({1})), "") << "D7: its count is kept";
+  EXPECT_EQ(rank1.Feed(kManager, rank1.script.Remove({1})), "-1");
+  EXPECT_EQ(rank1.Dump(), "+1/host_pinned");
 }
 
 TEST(BlockBook, D4ARemovalOfNothingSaysNothing) {

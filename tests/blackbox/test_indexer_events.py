@@ -509,6 +509,7 @@ class SeedRun(IndexerTest):
     words = ("--reference-metrics",)
 
     def test_counters(self):
+        """Row M4: every event of a run is counted, once."""
         engine = self.engine(1)
         events = chain(354)
         gpu = [event for event, _ in events[:331]]
@@ -533,6 +534,28 @@ class SeedRun(IndexerTest):
         self.assertEqual(len(self.indexer.dumped()), 331 + 354 - 24)
         self.assertEqual(metrics.total("kvr_index_memberships"), 331 + 354 - 24)
         self.assertEqual(self.indexer.listener()["state"], "exact")
+
+    def test_m1_to_m3_m5_m6_what_counts(self):
+        """Rows M1 to M3, M3b, M3c, M5 and M6: every event once, whatever its tier."""
+        engine, other = self.engine(1), self.engine(2)
+        stores = lambda: self.indexer.applied("stored")
+        removals = lambda status: self.indexer.applied("removed", status)
+        self.send(engine, stored([11], None, A, medium="CPU"))
+        self.assertEqual(stores(), 1, "M1, M2: the first block of the tier")
+        self.send(engine, removed([99], medium="CPU"))
+        self.assertEqual(removals("block_not_found"), 1, "M3")
+        self.send(engine, stored([12], 11, B, medium="CPU"), stored([13], 12, C, medium="CPU"))
+        self.send(engine, removed([12, 99, 13], medium="CPU"))
+        self.assertEqual(removals("block_not_found"), 2, "M3b: once for the event")
+        self.assertEqual([block[4] for block in self.indexer.dumped(1, 0)], [11], "M3b: both are gone")
+        self.send(other, stored([77], None, A, medium="CPU"))
+        self.assertEqual(self.indexer.tiers(A, 2), self.indexer.tiers(A, 1), "M3c")
+        self.assertEqual(self.indexer.tiers(A, 2)[1], 4, "M3c")
+        self.send(engine, stored([14], None, A, medium="DISK"), CLEARED)
+        self.assertEqual(self.indexer.applied("cleared"), 1, "M5: of all tiers, counted once")
+        before = stores()
+        self.send(engine, stored([15], None, A, locality="REMOTE"))
+        self.assertEqual((stores(), self.indexer.filtered("remote_locality")), (before, 1), "M6")
 
     def test_http(self):
         self.engine(1)
