@@ -48,6 +48,11 @@ void BindSockets(AgentConfig& config, config::OptionTable& table) {
             "Messages that wait for one router; beyond, that one misses some", 1)
       .Unit("messages");
   table
+      .Bind("publish", "send_bytes_max", &config.rank.send_bytes_max,
+            "... and how many bytes of them, reckoned as if each had message_bytes_max",
+            std::size_t{1})
+      .Unit("bytes");
+  table
       .Bind("publish", "replay_messages_max", &socket.replay_messages_max,
             "Messages of a rank kept for replay")
       .Unit("messages");
@@ -75,6 +80,11 @@ void BindEvents(AgentConfig& config, config::OptionTable& table) {
       .Bind("publish", "message_blocks_max", &publisher.message_blocks_max,
             "Blocks of a message; an event with more goes alone", std::size_t{1}, kKeptMax)
       .Unit("blocks");
+  table
+      .Bind("publish", "message_bytes_max", &publisher.message_bytes_max,
+            "Bytes of a message's events; an event with more goes out as several",
+            publish::RankPublisher::kMessageBytesMin, std::size_t{64} << 20)
+      .Unit("bytes");
   table
       .Bind("publish", "ring_events_max", &publisher.ring.events_max,
             "Events of a rank kept for /events", std::size_t{1}, kKeptMax)
@@ -123,7 +133,6 @@ AgentConfig::AgentConfig() {
   server.ingest.stream.clear_on_loss = true;
   server.ingest.threads = 1;
   server.io_threads = 1;
-  // A message has some kilobytes, seldom hundreds; this is what one stalled router may cost.
   rank.socket.queue_max = 4'096;
   rank.socket.send_high_water = 1'000;
   rank.socket.replay_bytes_max = 256u << 20;
@@ -146,6 +155,10 @@ Result<void> AgentConfig::Finish() {
   for (const std::uint32_t dp_rank : workers.front().spec.dp_ranks)
     KVR_TRY_VOID(RankOptions({workers.front().spec.id, dp_rank}, 1));
   KVR_TRY_VOID(rank.publisher.Validate());
+  if (rank.send_bytes_max < rank.publisher.message_bytes_max) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "publish.send_bytes_max needs room for a message of publish.message_bytes_max");
+  }
   return server.Validate();
 }
 

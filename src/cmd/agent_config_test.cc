@@ -45,6 +45,8 @@ TEST(AgentConfig, WhatIsWrongIsSaid) {
        "f:1: publish.coalesce_ms must be a whole number of 0 to 15000, got `15001`"},
       {"publish: {ring_events_max: 0}", kWorker,
        "f:1: publish.ring_events_max must be a whole number of 1 to 1048576, got `0`"},
+      {"publish: {send_bytes_max: 65535}", kWorker,
+       "publish.send_bytes_max needs room for a message of publish.message_bytes_max"},
       {"index: {blocks_max: 1}", kWorker,
        "f:1: unknown key `index`; known: server, ingest, identity, log, publish, workers"},
   };
@@ -75,6 +77,21 @@ TEST(AgentConfig, FurtherSourcesTellOfTheSameCache) {
     EXPECT_EQ(finished(other),
               "worker 2: a further source has the model, block size and ranks of the first one");
   }
+}
+
+TEST(AgentConfig, OneRoutersMarkIsInBytes) {
+  const auto mark = [](std::string_view yaml) {
+    AgentConfig config;
+    config::OptionTable table;
+    config.Bind(table);
+    EXPECT_TRUE(table.LoadYaml(yaml, "f"));
+    return config.RankOptions({WorkerId{7}, 0}, 9)->send_high_water();
+  };
+  EXPECT_EQ(mark("{}"), 1'000) << "at most 64 MiB";
+  EXPECT_EQ(mark("publish: {send_bytes_max: 6553600}"), 100);
+  EXPECT_EQ(mark("publish: {message_bytes_max: 1048576}"), 64);
+  EXPECT_EQ(mark("publish: {message_bytes_max: 67108864}"), 1);
+  EXPECT_EQ(mark("publish: {send_high_water: 20}"), 20);
 }
 
 TEST(AgentConfig, EveryRankHasEndpointsOfItsOwn) {

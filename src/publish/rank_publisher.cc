@@ -23,6 +23,11 @@ Result<void> RankPublisher::Options::Validate() const {
   if (message_events_max == 0 || message_blocks_max == 0) {
     return Fail(ErrorCode::kInvalidArgument, "a message needs room for at least one event");
   }
+  if (message_bytes_max < kMessageBytesMin) {
+    return Fail(ErrorCode::kInvalidArgument,
+                fmt::format("a message needs room for at least {} bytes, not {}", kMessageBytesMin,
+                            message_bytes_max));
+  }
   if (sources == 0 || sources > BlockBook::kSourcesMax) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("a rank has 1 to {} sources, not {}", BlockBook::kSourcesMax, sources));
@@ -91,20 +96,44 @@ void RankPublisher::Flush() {
 }
 
 void RankPublisher::Take(const Mutation& mutation) {
-  const std::uint64_t id = ++stats_.published_events;
+  const std::uint64_t id = stats_.published_events + 1;
   const std::size_t blocks = mutation.event.blocks.size() + mutation.event.removed.size();
-  stats_.published_blocks += blocks;
   FillEvent(mutation, options_.rank, id, scratch_);
+  wire::RouterEvent& event = scratch_.events.front();
+  if (event.session_id.size() > kSessionBytesMax) event.session_id = {};
   event_.clear();
-  wire::EncodeRouterEvent(scratch_, scratch_.events.front(), event_);
+  wire::EncodeRouterEvent(scratch_, event, event_);
+  if (event_.size() > options_.message_bytes_max && blocks > 1) return TakeHalves(mutation);
+  stats_.published_events = id;
+  stats_.published_blocks += blocks;
   ring_.Append(id, event_, ClearsOf(mutation));
   const bool full = message_events_ == options_.message_events_max ||
-                    message_blocks_ + blocks > options_.message_blocks_max;
+                    message_blocks_ + blocks > options_.message_blocks_max ||
+                    events_.size() + event_.size() > options_.message_bytes_max;
   if (full) SendMessage();
   events_ += event_;
   ++message_events_;
   message_blocks_ += blocks;
   if (mutation.event.kind == PlacementKind::kCleared) SendMessage();
+}
+
+void RankPublisher::TakeHalves(const Mutation& mutation) {
+  Mutation first = mutation;
+  Mutation second = mutation;
+  const auto& placed = mutation.event;
+  if (placed.kind == PlacementKind::kRemoved) {
+    const std::size_t half = placed.removed.size() / 2;
+    first.event.removed = placed.removed.first(half);
+    second.event.removed = placed.removed.subspan(half);
+  } else {
+    const std::size_t half = placed.blocks.size() / 2;
+    first.event.blocks = placed.blocks.first(half);
+    second.event.blocks = placed.blocks.subspan(half);
+    second.event.parent = first.event.blocks.back().engine;
+    if (second.start_position) *second.start_position += static_cast<std::uint32_t>(half);
+  }
+  Take(first);
+  Take(second);
 }
 
 void RankPublisher::SendMessage() {

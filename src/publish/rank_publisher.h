@@ -36,11 +36,17 @@ class Outlet {
 // RouterEvents. Event ids begin with 1, message numbers with 0; neither is ever used twice, nor
 // left out, whatever becomes of the message.
 //
-// Every list ends a message; so does a clear, and what is full. Events are never split.
+// Every list ends a message; so does a clear, and what is full. An event is split only when it
+// alone is more than a message may have: it then goes out as several, each stored behind the one
+// before.
 //
 // Not thread-safe. Allocates nothing once warm, but for the table of blocks as it grows.
 class RankPublisher final : private MutationSink {
  public:
+  // A longer session id is left out: an event of one block must fit any message.
+  static constexpr std::size_t kSessionBytesMax = 1'024;
+  static constexpr std::size_t kMessageBytesMin = 4'096;
+
   struct Options {
     Rank rank{};
     // Whose events are merged. With one the blocks keep its names, with more they are called by
@@ -50,6 +56,9 @@ class RankPublisher final : private MutationSink {
     std::string topic = "kv-events";
     std::size_t message_events_max = 128;
     std::size_t message_blocks_max = 8'192;  // a larger event goes alone
+    // Of the events of a message, encoded; so that so many messages have so many bytes at most,
+    // wherever they wait. At least kMessageBytesMin.
+    std::size_t message_bytes_max = 64u << 10;
     // A snapshot that was built is used again as long as no more than so many events came since.
     std::size_t snapshot_tail_max = 512;
     // Snapshots in memory: the last one built and older ones that somebody is still reading. At the
@@ -136,6 +145,8 @@ class RankPublisher final : private MutationSink {
  private:
   // From the coalescer.
   void Take(const Mutation& mutation) override;
+  // As two events of half the blocks.
+  void TakeHalves(const Mutation& mutation);
   void SendMessage();
   [[nodiscard]] bool Complete() const;
   [[nodiscard]] bool CanReuse(std::uint64_t tail_max) const;

@@ -1,5 +1,5 @@
-// From events of sources to messages, ids and answers: the rows P23 to P30, P33, L12 to L19 and D7
-// to D8, and eligibility through all of it.
+// From events of sources to messages, ids and answers: the rows P1, P3, P12, P13, P23, P24, P27 to
+// P30, P33, L1 to L5, L10, L12 to L15, L17 to L19 and D4, and eligibility through all of it.
 #include "publish/rank_publisher.h"
 
 #include <string>
@@ -61,6 +61,7 @@ class Network final : public Outlet {
  public:
   bool Send(std::uint64_t sequence, std::span<const std::byte> envelope) override {
     sequences.push_back(sequence);
+    bytes.push_back(envelope.size());
     wire::RouterBatch batch;
     EXPECT_TRUE(wire::DecodeRouterEvents(envelope, {}, batch));
     EXPECT_EQ(batch.publisher_id, 42u);
@@ -80,6 +81,7 @@ class Network final : public Outlet {
 
   std::vector<std::uint64_t> sequences;
   std::vector<std::size_t> counts;
+  std::vector<std::size_t> bytes;
   std::vector<std::string> messages;
   bool broken = false;  // the next message is lost
 };
@@ -126,6 +128,19 @@ struct Bench {
   RankPublisher publisher;
 };
 
+std::string TextOf(const Snapshot& snapshot) {
+  std::string text = fmt::format("@{}", snapshot.cursor);
+  for (const Snapshot::Run& run : snapshot.runs) {
+    Mutation store;
+    store.event.tier = run.tier;
+    store.event.parent = run.parent;
+    store.event.eligible = run.eligible;
+    store.event.blocks = snapshot.BlocksOf(run);
+    text += " " + publish::TextOf(store);
+  }
+  return text;
+}
+
 TEST(RankPublisher, P1ChainsAreMergedNumberedAndSent) {
   Bench b;
   EXPECT_EQ(b.Feed({b.script.Store({}, 1), b.script.Store(1, 2), b.script.Remove({9})}),
@@ -163,7 +178,7 @@ TEST(RankPublisher, P24ALostMessageShowsAsAGap) {
 
 TEST(RankPublisher, P27ToP29MessagesAreFilledAndEventsNotSplit) {
   const auto counts = [](const std::function<std::vector<Mutation>(Script&)>& make) {
-    Bench b;
+    Bench b([](RankPublisher::Options& options) { options.message_bytes_max = 1u << 20; });
     b.Feed(make(b.script));
     return b.network.counts;
   };
@@ -192,6 +207,55 @@ TEST(RankPublisher, P27ToP29MessagesAreFilledAndEventsNotSplit) {
             }),
             (Counts{1, 1, 1}))
       << "P29";
+}
+
+TEST(RankPublisher, NoMessageIsBeyondItsBytes) {
+  Bench b([](RankPublisher::Options& options) { options.message_bytes_max = 4'096; });
+  std::vector<std::uint64_t> names;
+  for (std::uint64_t n = 1; n <= 1'500; ++n)
+    names.push_back(n);
+  for (const Mutation& large :
+       {At(7, In("s", b.script.Store(9, 1, 1'500))), b.script.Remove(names)}) {
+    b.network.bytes.clear();
+    b.Feed({large});
+    EXPECT_GE(b.network.bytes.size(), 2u);
+    for (const std::size_t bytes : b.network.bytes)
+      EXPECT_LE(bytes, 4'096u + 256) << "with its envelope";
+  }
+  // A small limit: what is sent is the same chain, link by link.
+  Bench whole;
+  Bench cut([](RankPublisher::Options& options) { options.message_bytes_max = 4'096; });
+  whole.Feed({At(7, whole.script.Store(9, 1, 100))});
+  cut.Feed({At(7, cut.script.Store(9, 1, 100))});
+  const std::string first = cut.Events(1);
+  EXPECT_EQ(first.find("1:+9<1,"), 0u) << first;
+  EXPECT_NE(first.find("@7; 2:+50<51,"), std::string::npos) << first;
+  EXPECT_EQ(first.substr(first.size() - 3), "@57") << first;
+  EXPECT_EQ(TextOf(*cut.publisher.TakeSnapshot()->base).substr(2),
+            TextOf(*whole.publisher.TakeSnapshot()->base).substr(2));
+}
+
+TEST(RankPublisher, MessagesOfManyEventsAreCutByBytes) {
+  Bench b([](RankPublisher::Options& options) { options.message_bytes_max = 4'096; });
+  std::vector<Mutation> list;
+  for (std::uint64_t n = 1; n <= 100; ++n)
+    list.push_back(b.script.Store({}, n));
+  b.Feed(list);
+  EXPECT_GT(b.network.bytes.size(), 3u);
+  std::size_t events = 0;
+  for (const std::size_t count : b.network.counts)
+    events += count;
+  EXPECT_EQ(events, 100u) << "and none is split";
+  for (const std::size_t bytes : b.network.bytes)
+    EXPECT_LE(bytes, 4'096u + 256);
+}
+
+TEST(RankPublisher, ALongSessionIdIsLeftOut) {
+  Bench b;
+  const std::string longest(RankPublisher::kSessionBytesMax, 's');
+  const std::string longer = longest + "s";
+  EXPECT_EQ(b.Feed({In(longest, b.script.Store({}, 1)), In(longer, b.script.Store({}, 2))}),
+            "[1:+1 '" + longest + "'; 2:+2]");
 }
 
 TEST(RankPublisher, P30AnEmptyListIsNothing) {
@@ -269,19 +333,6 @@ TEST(RankPublisher, L10ClearsAreOfTheWorkersDomain) {
   Bench b;
   b.Feed({b.script.Store({}, 1), Script::Clear(), b.script.Store({}, 2)});
   EXPECT_EQ(b.Events(1), "1:+1; 2:!; 3:+2");
-}
-
-std::string TextOf(const Snapshot& snapshot) {
-  std::string text = fmt::format("@{}", snapshot.cursor);
-  for (const Snapshot::Run& run : snapshot.runs) {
-    Mutation store;
-    store.event.tier = run.tier;
-    store.event.parent = run.parent;
-    store.event.eligible = run.eligible;
-    store.event.blocks = snapshot.BlocksOf(run);
-    text += " " + publish::TextOf(store);
-  }
-  return text;
 }
 
 TEST(RankPublisher, L12L13SnapshotsHaveEveryTierAndAnExactCursor) {
@@ -402,6 +453,9 @@ TEST(RankPublisher, OptionsNeedRoom) {
   RankPublisher::Options options;
   EXPECT_TRUE(options.Validate());
   options.message_events_max = 0;
+  EXPECT_FALSE(options.Validate());
+  options = {};
+  options.message_bytes_max = RankPublisher::kMessageBytesMin - 1;
   EXPECT_FALSE(options.Validate());
   options = {};
   options.sources = 9;

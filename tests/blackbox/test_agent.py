@@ -1,6 +1,7 @@
 """`kvroute agent` between an engine and routers: the picture through it is the picture without it,
 and who missed events gets them, or everything, from it."""
 
+import concurrent.futures
 import signal
 import socket
 import struct
@@ -446,6 +447,37 @@ class Published(unittest.TestCase):
         self.assertEqual(len(self.next()), 1)
         self.assertEqual([event["event"]["data"] for event in self.next()],
                          [{"removed": {"block_hashes": [12, 13]}}])
+
+    def removals(self, *events):
+        """What the engine's removal comes to, behind stores that are told before it."""
+        self.engine.send(*events)
+        return [event["event"]["data"]["removed"]["block_hashes"] for event in self.next()
+                if "removed" in event["event"]["data"]]
+
+    def test_d3_only_what_has_no_copy_left_is_removed(self):
+        self.start()
+        store = lambda name: stored([name], None, A if name == 11 else B, medium="CPU")
+        self.assertEqual(self.removals(store(11), store(11), store(12),
+                                       removed([11, 12], medium="CPU")), [[12]])
+
+    def test_d9_copies_in_one_list_are_two(self):
+        self.start()
+        # A marker ends each list: a removal that is held goes nowhere.
+        self.assertEqual(self.removals(stored([11], None, A), stored([12], 11, B), stored([12], 11, B),
+                                       removed([12]), removed([91])), [[91]])
+        self.assertEqual(self.removals(removed([12])), [[12]])
+
+    def test_l16_concurrent_snapshots_are_built_once(self):
+        self.start()
+        self.engine.send(stored([11], None, A))
+        self.next()
+        with concurrent.futures.ThreadPoolExecutor(10) as askers:
+            ask = lambda _: Client(self.agent.addresses["agent"]).get("/snapshot")
+            answers = list(askers.map(ask, range(10)))
+        self.assertEqual({answer.status for answer in answers}, {200})
+        self.assertEqual({len(answer.json["TreeDump"]["events"]) for answer in answers}, {1})
+        self.assertEqual(self.agent.total("kvr_publish_snapshots_built_total"), 1)
+        self.assertEqual(self.agent.total("kvr_publish_snapshots_reused_total"), 9)
 
     def test_a_store_by_name_is_told_with_its_content(self):
         self.start()

@@ -216,6 +216,42 @@ class Memory(IndexerTest):
         settle(lambda: names(stopped), {2**40, 2**41})
         self.assertEqual(names(self.indexer), {2**40, 2**41})
 
+    def test_a_stopped_router_is_bounded_in_bytes_whatever_the_engine_sends(self):
+        """Marks are the defaults. Events of 8192 blocks: half a megabyte each, 120 MiB in all."""
+        engine = FakeEngine(replay=True, ring=3)
+        self.addCleanup(engine.close)
+        agent = Agent(1, [engine.endpoint], "--publish-replay-bytes-max", 1 << 20,
+                      "--publish-ring-bytes-max", 1 << 20, replay=[engine.replay])
+        self.addCleanup(agent.close)
+        engine.wait_subscriber()
+        events, replay = agent.endpoints()
+        self.assertEqual(self.indexer.register(1, events, replay=replay).status, 201)
+        engine.send(stored([2**40], None, [1, 2, 3, 4]))
+        settle(lambda: len(self.indexer.dumped(1, 0)), 1)
+        received = lambda: agent.total("kvr_publish_events_received_total")
+        blocks, tokens = 8192, list(range(4 * 8192))
+
+        def publish(i):
+            names = range(1 + blocks * i, 1 + blocks * (i + 1))
+            engine.send(stored(names, None, tokens), removed(names))
+            if i % 10 == 9:
+                settle(received, 1 + 2 * (i + 1))
+
+        for i in range(10):
+            publish(i)
+        before = agent.resident_kib()
+        self.indexer.child.send_signal(signal.SIGSTOP)
+        self.addCleanup(lambda: self.indexer.child.send_signal(signal.SIGCONT))
+        for i in range(10, 220):
+            publish(i)
+        growth = agent.resident_kib() - before
+        settle(lambda: agent.total("kvr_publish_routers_behind_total") > 0, True)
+        if not SANITIZED:
+            self.assertLess(growth, 96 * KIB)
+        engine.send(stored([2**41], None, [5, 6, 7, 8]))
+        self.indexer.child.send_signal(signal.SIGCONT)
+        settle(lambda: {block[4] for block in self.indexer.dumped(1, 0)}, {2**40, 2**41})
+
 
 if __name__ == "__main__":
     main()

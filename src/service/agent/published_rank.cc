@@ -1,16 +1,25 @@
 #include "service/agent/published_rank.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "wire/snapshot_seal.h"
 
 namespace kvr::service {
 
+int PublishedRank::Options::send_high_water() const {
+  const std::size_t full = send_bytes_max / publisher.message_bytes_max;
+  const auto most = static_cast<std::size_t>(socket.send_high_water);
+  return static_cast<int>(std::clamp<std::size_t>(full, 1, most));
+}
+
 Result<std::unique_ptr<PublishedRank>> PublishedRank::Open(const Options& options,
                                                            const Clock& clock) {
   net::EventPublisher::Options socket_options = options.socket;
   socket_options.publisher_id = options.publisher.publisher_id;
   socket_options.topic = options.publisher.topic;
+  socket_options.send_high_water = options.send_high_water();
   socket_options.wait_kind = wire::kSnapshotWait;
   // So that those who read over the socket never find too many snapshots being read.
   socket_options.source_answers_max = options.publisher.snapshots_max;

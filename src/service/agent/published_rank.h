@@ -1,6 +1,7 @@
 // One rank's publisher with its sockets, for several threads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,6 +25,12 @@ class PublishedRank final : private publish::Outlet, private net::AnswerSource {
   struct Options {
     publish::RankPublisher::Options publisher;
     net::EventPublisher::Options socket;
+    // Of messages that one router leaves unread. As the transport counts messages, so many wait for
+    // one as are full in so many bytes, and socket.send_high_water at most.
+    std::size_t send_bytes_max = std::size_t{64} << 20;
+
+    // The mark that comes of it.
+    [[nodiscard]] int send_high_water() const;
   };
 
   struct Stats {
