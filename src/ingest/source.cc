@@ -195,7 +195,9 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
     return Outcome::kApplied;
   }
   const Target* target = Feed(rank, message);
+  ForgetLost(rank);  // on either side of the events, for it may have been between them
   ApplyEvents(rank, target, message);
+  ForgetLost(rank);
   if (target == nullptr) return Outcome::kApplied;
   notes_.NoteDropped(rank, *target->health, message, batch_, translator_);
   NoteDropped(rank);
@@ -301,7 +303,6 @@ void Source::NoteDropped(Rank rank) {
   for (const placement::DroppedEvent& dropped : batch_.dropped) {
     metrics_.CountFiltered(dropped.reason);
     if (dropped.reason == placement::DropReason::kDecodeError) {
-      ForgetCounts();  // it may have been a removal
       NoteDefect(rank, StateReason::kUndecodable,
                  fmt::format("an event could not be decoded: {}",
                              wire::DecodeErrcName(dropped.error.code)));
@@ -408,11 +409,21 @@ void Source::NoteLoss() {
 
 void Source::ForgetCounts() {
   translator_.ForgetCounts();
-  for (const Rank rank : fed_) {
-    const auto target = targets_.find(rank);
-    if (target == targets_.end()) continue;
-    if (const auto sides = target->second.index->hybrid->Find(rank)) sides->ForgetCounts();
-  }
+  for (const Rank rank : fed_)
+    ForgetSideCounts(rank);
+}
+
+void Source::ForgetSideCounts(Rank rank) {
+  const auto target = targets_.find(rank);
+  if (target == targets_.end()) return;
+  if (const auto sides = target->second.index->hybrid->Find(rank)) sides->ForgetCounts();
+}
+
+void Source::ForgetLost(Rank rank) {
+  if (batch_.lost_removals == placement::Concerned::kBatchsRank) ForgetSideCounts(rank);
+  if (batch_.lost_removals != placement::Concerned::kEveryRank) return;
+  for (const Rank each : fed_)
+    ForgetSideCounts(each);
 }
 
 void Source::StartReplay(std::uint64_t from) {

@@ -117,6 +117,10 @@ class Source final : private StreamSink {
   void PassEventsTo(std::uint64_t next, fleet::EventFate fate);
   [[nodiscard]] fleet::RankLedger* LedgerOf(Rank rank) const;
   void ForgetCounts();
+  // The same of what the side groups of one rank hold.
+  void ForgetSideCounts(Rank rank);
+  // ... of the ranks whose removals may be among what the batch, which is of `rank`, lost.
+  void ForgetLost(Rank rank);
   // Of every rank that got events. `drop_groups`: what its cache groups are is forgotten, too.
   void ClearBlocks(bool drop_groups);
   // ... which they were named wrongly by.

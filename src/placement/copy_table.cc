@@ -46,6 +46,17 @@ BlockRecord* CopyTable::Add(EngineHash hash) {
   return Current(records_.data() + place);
 }
 
+void CopyTable::ForgetCounts() {
+  complete_ = false;
+  if (++epoch_ != 0) return;
+  const auto forget = [](BlockRecord& record) {
+    record.epoch = 0;
+    record.copies = {};
+  };
+  std::for_each(records_.begin(), records_.end(), forget);
+  forget(zero_);
+}
+
 // Closes the hole by moving up what would not be found across it.
 void CopyTable::Erase(BlockRecord* record) {
   --size_;

@@ -73,11 +73,8 @@ class CopyTable {
   template <typename Drop>
   void EraseIf(Drop drop);
   // Sets all counts to 0 and keeps the salts. Costs nothing now: a record is emptied when it is
-  // found again.
-  void ForgetCounts() {
-    ++epoch_;
-    complete_ = false;
-  }
+  // found again. Only once in 65,536 times all are looked at.
+  void ForgetCounts();
 
   // Something is stored in the tier.
   void NoteStore(Tier tier) { used_[static_cast<std::size_t>(tier)] = true; }

@@ -64,5 +64,15 @@ TEST(CopyTable, ForgetsCountsAndKeepsSalts) {
   EXPECT_EQ(record->salt_state, SaltState::kSalted);
 }
 
+TEST(CopyTable, CountsStayForgottenHoweverOftenTheyAre) {
+  CopyTable table(10);
+  for (const std::uint64_t raw : {0u, 5u})
+    table.Add(EngineHash{raw})->copies[1] = 2;
+  for (int i = 0; i < 65'536; ++i)
+    table.ForgetCounts();
+  for (const std::uint64_t raw : {0u, 5u})
+    EXPECT_EQ(table.Find(EngineHash{raw})->copies[1], 0u);
+}
+
 }  // namespace
 }  // namespace kvr::placement

@@ -1,6 +1,8 @@
 #include "placement/event_translator.h"
 
+#include <algorithm>
 #include <deque>
+#include <limits>
 
 #include "placement/digest_sense.h"
 #include "placement/event_placer.h"
@@ -11,6 +13,19 @@
 namespace kvr::placement {
 
 using wire::EngineEvent;
+
+namespace {
+
+// Whose copies the event may have taken.
+Concerned WhoMayLose(const wire::BadEvent& bad) {
+  using wire::EventType;
+  if (bad.error.code == wire::DecodeErrc::kUnknownEvent) return Concerned::kNone;
+  if (!bad.type) return Concerned::kEveryRank;
+  const bool takes = *bad.type == EventType::kRemoved || *bad.type == EventType::kCleared;
+  return takes ? Concerned::kBatchsRank : Concerned::kNone;
+}
+
+}  // namespace
 
 class EventTranslator::Impl {
  public:
@@ -50,15 +65,16 @@ class EventTranslator::Impl {
     out.ts = batch_.ts;
     out.dp_rank = batch_.dp_rank;
     placer_.Begin();
-    for (const wire::BadEvent& bad : batch_.bad)
-      Drop(Undecodable(bad), out);
+    std::span<const wire::BadEvent> bad = batch_.bad;
     for (const EngineEvent& event : batch_.events) {
+      DropBad(bad, event.index, *memory, out);
       if (const auto reason = placer_.Place(event, batch_, *memory, out)) {
         Drop(DroppedEvent{event.index, *reason, {}, event.block_size}, out);
       }
+      out.made_until.push_back(static_cast<std::uint32_t>(out.events.size()));
     }
+    DropBad(bad, std::numeric_limits<std::uint32_t>::max(), *memory, out);
     if (memory->chunks.expires()) placer_.ExpireChunks(batch_, *memory, out);
-    if (!batch_.bad.empty()) out.SortDropped();
     placer_.NoteRank(*memory, out);
     placer_.End(out);
     return {};
@@ -127,6 +143,20 @@ class EventTranslator::Impl {
     RankMemory& added = ranks_.emplace_back(dp_rank, options_.memory);
     if (options_.lenient_media) added.chunks.Begin();  // as LMCache's are
     return &added;
+  }
+
+  // Passes those of `bad` that come before the event `end`. Whatever may have taken copies makes
+  // the counts useless.
+  void DropBad(std::span<const wire::BadEvent>& bad, std::uint32_t end, RankMemory& memory,
+               PlacementBatch& out) {
+    Concerned concerned = Concerned::kNone;
+    for (; !bad.empty() && bad.front().index < end; bad = bad.subspan(1)) {
+      Drop(Undecodable(bad.front()), out);
+      concerned = std::max(concerned, WhoMayLose(bad.front()));
+    }
+    if (concerned == Concerned::kBatchsRank) memory.ForgetCounts();
+    if (concerned == Concerned::kEveryRank) ForgetCounts();
+    out.lost_removals = std::max(out.lost_removals, concerned);
   }
 
   void Drop(const DroppedEvent& dropped, PlacementBatch& out) {

@@ -45,6 +45,9 @@ struct UnclearGroup {
   friend bool operator==(const UnclearGroup&, const UnclearGroup&) = default;
 };
 
+// Which ranks of a stream something concerns.
+enum class Concerned : std::uint8_t { kNone, kBatchsRank, kEveryRank };
+
 // What one frame of an engine means for an index. Reused from frame to frame: once warm, filling it
 // allocates nothing. The events' spans point into the batch and are valid until it is filled again
 // or destroyed; session ids point into the frame. Not thread-safe; movable.
@@ -61,11 +64,17 @@ struct PlacementBatch {
   // Copies that the rank may still hold are no longer known: the main group turned out to be
   // another when they could not be told apart any more, or they had found no room.
   bool lost_copies = false;
+  // Among what could not be decoded there may be removals: how many copies these ranks have left of
+  // each block is no longer known. What the translator counted is forgotten already.
+  Concerned lost_removals = Concerned::kNone;
   // What came before is to be forgotten, of all ranks of the stream: its digests were read by the
   // wrong end, so that blocks would not be found when they go.
   bool forget = false;
   std::vector<PlacementEvent> events;
   std::vector<std::uint32_t> event_index;  // of each event, its place in the engine's batch
+  // Of each decoded event, how many of `events` there were after it. What comes behind the last is
+  // of none: chunks whose time was over, see MemoryLimits::chunks_max.
+  std::vector<std::uint32_t> made_until;
   std::vector<DroppedEvent> dropped;
   std::vector<SideEvent> side;  // no part of `events`, and listed in `dropped`, too
 
@@ -81,9 +90,11 @@ struct PlacementBatch {
     wrong_block_size = 0;
     unclear_group.reset();
     lost_copies = false;
+    lost_removals = Concerned::kNone;
     forget = false;
     events.clear();
     event_index.clear();
+    made_until.clear();
     dropped.clear();
     blocks.clear();
     removed.clear();

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string_view>
 
+#include "wire/json_items.h"
+
 namespace kvr::placement {
 namespace {
 
@@ -30,12 +32,14 @@ std::optional<DropReason> CheckOrigin(const RouterEvent& event) {
 bool RouterPlacement::Takes(std::span<const std::byte> payload, bool json,
                             const wire::DecodeLimits& limits) {
   payload_ = payload;
+  text_ = {};
   if (!json) return wire::LooksLikeRouterEvents(payload);
   const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
   // No other list of events has this key; to convert every one of them would be a waste.
   if (text.find("\"worker_id\"") == std::string_view::npos) return false;
   if (!json_.Convert(payload, limits, converted_)) return false;
   payload_ = std::as_bytes(std::span(converted_));
+  text_ = payload;
   return wire::LooksLikeRouterEvents(payload_);
 }
 
@@ -45,9 +49,12 @@ Result<void, wire::DecodeError> RouterPlacement::Place(const wire::DecodeLimits&
   out.Clear();
   shown.Clear();
   ends_.clear();
+  const bool converted = !text_.empty();
   if (const auto decoded = wire::DecodeRouterEvents(payload_, limits, batch_); !decoded) {
-    return decoded;
+    const wire::DecodeError error = decoded.error();
+    return tl::make_unexpected(wire::DecodeError{error.code, converted ? 0 : error.offset});
   }
+  if (converted) FindInText();
   if (!batch_.events.empty()) {
     const RouterEvent& front = batch_.events.front();
     out.dp_rank = front.dp_rank;
@@ -66,10 +73,18 @@ Result<void, wire::DecodeError> RouterPlacement::Place(const wire::DecodeLimits&
     } else {
       Add(event, rank, out);
     }
+    out.made_until.push_back(static_cast<std::uint32_t>(out.events.size()));
   }
   out.SortDropped();
   out.SetEventSpans(ends_);
   return {};
+}
+
+// Where the bad events are in the text that came, and not in what it was converted to.
+void RouterPlacement::FindInText() {
+  wire::JsonItems places(text_);
+  for (wire::BadEvent& bad : batch_.bad)
+    bad.error.offset = bad.begin = places.BeginOf(bad.index);
 }
 
 void RouterPlacement::Add(const RouterEvent& event, Rank rank, PlacementBatch& out) {

@@ -36,12 +36,14 @@ class RouterPlacement {
   [[nodiscard]] const wire::RouterSkipped& skipped() const { return batch_.skipped; }
 
  private:
+  void FindInText();
   void Add(const wire::RouterEvent& event, Rank rank, PlacementBatch& out);
   void Show(const wire::RouterEvent& event, wire::EventBatch& shown);
 
   wire::JsonToMsgpack json_;
   std::string converted_;
   std::span<const std::byte> payload_;  // MessagePack, of the last Takes
+  std::span<const std::byte> text_;     // what it was converted from, if it was
   wire::RouterBatch batch_;
   std::vector<std::size_t> ends_;
   std::vector<EngineHash> hashes_;

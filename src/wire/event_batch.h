@@ -108,11 +108,14 @@ struct SkippedFields {
   std::uint32_t copies_left = 0;
 };
 
-// An event that could not be decoded; its siblings were.
+// An event that could not be decoded; its siblings were. In JSON text the byte of the error is its
+// first one.
 struct BadEvent {
   std::uint32_t index = 0;
   DecodeError error;
   std::size_t begin = 0;  // its first byte in the payload; 0 where that is not known
+  // What it is, so far as it says so in a readable way, and of the batch's rank.
+  std::optional<EventType> type{};
 };
 
 // Reused from batch to batch: once warm, decoding into it allocates nothing. Not thread-safe.

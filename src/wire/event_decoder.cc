@@ -63,34 +63,42 @@ bool ReadPairs(FieldContext& context, const EventSchema& schema, std::size_t pai
   return schema.Complete(seen) || in.Fail(DecodeErrc::kMissingField, in.offset());
 }
 
-bool ReadMapEvent(FieldContext& context, EngineEvent& event) {
+// Reads the pairs of a map event, which begins at `start`, as one of the type `tag`; see ReadPairs.
+bool ReadPairsAs(FieldContext& context, std::string_view& tag, std::size_t start, std::size_t pairs,
+                 EngineEvent& event) {
+  const EventSchema* schema = SchemaByTag(tag);
+  if (schema == nullptr) return context.in.Fail(DecodeErrc::kUnknownEvent, start);
+  event.type = schema->type;
+  return ReadPairs(context, *schema, pairs, tag, event);
+}
+
+// `mark` is where the batch stood before the event.
+bool ReadMapEvent(FieldContext& context, const BatchMark& mark, std::uint32_t index) {
   MsgpackReader& in = context.in;
   const std::size_t start = in.offset();
   std::size_t pairs = 0;
   if (!in.ReadMap(pairs)) return false;
-  std::size_t body = in.offset();
+  const std::size_t body = in.offset();
+  std::string_view first;
+  std::optional<DecodeError> error;
+  // Nearly always the tag comes first, and there is no other.
+  if (pairs > 0 && in.TakeKey("type") && in.ReadText(first)) {
+    std::string_view last = first;
+    const bool good = ReadPairsAs(context, last, start, pairs - 1, context.batch.events.back());
+    if (good && SameText(last, first)) return true;
+    if (!good) error = in.error();
+  }
+  in.Seek(body);
   std::string_view tag;
-  // Nearly always the tag comes first; else a first pass looks for it.
-  if (pairs > 0 && in.TakeKey("type") && in.ReadText(tag)) {
-    body = in.offset();
-    --pairs;
-  } else {
-    in.Seek(body);
-    if (!FindTag(context, pairs, tag)) return false;
-    if (tag.data() == nullptr) return in.Fail(DecodeErrc::kMissingField, start);
-    in.Seek(body);
-  }
-  for (std::string_view last = tag;; tag = last) {  // of two tags the last counts
-    const EventSchema* schema = SchemaByTag(tag);
-    if (schema == nullptr) return in.Fail(DecodeErrc::kUnknownEvent, start);
-    event.type = schema->type;
-    if (!ReadPairs(context, *schema, pairs, last, event)) return false;
-    if (SameText(last, tag)) return true;
-    const std::uint32_t index = event.index;
-    event = EngineEvent{};
-    event.index = index;
-    in.Seek(body);
-  }
+  const bool found = FindTag(context, pairs, tag);
+  if (error && (!found || SameText(tag, first))) return in.Fail(error->code, error->offset);
+  if (!found) return false;
+  if (tag.data() == nullptr) return in.Fail(DecodeErrc::kMissingField, start);
+  mark.Rewind(context.batch);
+  EngineEvent& event = context.batch.events.emplace_back();
+  event.index = index;
+  in.Seek(body);
+  return ReadPairsAs(context, tag, start, pairs, event);
 }
 
 bool ReadArrayEvent(FieldContext& context, EngineEvent& event) {
@@ -114,6 +122,20 @@ bool ReadArrayEvent(FieldContext& context, EngineEvent& event) {
   return ReadTail(context, *schema, count - end, event);
 }
 
+// The type that the event at `start` names, whatever else is wrong with it.
+std::optional<EventType> TypeAt(FieldContext& context, std::size_t start) {
+  MsgpackReader& in = context.in;
+  in.Seek(start);
+  std::size_t count = 0;
+  std::string_view tag;
+  const bool read = in.AtMap()
+                        ? in.ReadMap(count) && FindTag(context, count, tag)
+                        : in.AtArray() && in.ReadArray(count) && count > 0 && in.ReadText(tag);
+  const EventSchema* schema = read && tag.data() != nullptr ? SchemaByTag(tag) : nullptr;
+  if (schema == nullptr) return std::nullopt;
+  return schema->type;
+}
+
 // False only when the bytes of the event have no end.
 bool ReadEvent(FieldContext& context, std::uint32_t index) {
   MsgpackReader& in = context.in;
@@ -123,14 +145,15 @@ bool ReadEvent(FieldContext& context, std::uint32_t index) {
   event.index = index;
   bool good = false;
   if (in.AtMap()) {
-    good = ReadMapEvent(context, event);
+    good = ReadMapEvent(context, mark, index);
   } else if (in.AtArray()) {
     good = ReadArrayEvent(context, event);
   } else {
     in.Fail(DecodeErrc::kWrongType, start);
   }
   if (good) return true;
-  context.batch.bad.push_back(BadEvent{index, in.error(), start});
+  const DecodeError error = in.error();
+  context.batch.bad.push_back(BadEvent{index, error, start, TypeAt(context, start)});
   mark.Rewind(context.batch);
   in.Seek(start);
   return in.SkipAnyDepth();

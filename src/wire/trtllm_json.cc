@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "wire/batch_mark.h"
+#include "wire/json_items.h"
 #include "wire/trtllm_memory.h"
 
 namespace kvr::wire {
@@ -89,6 +90,8 @@ class TrtllmJsonDecoder::Impl {
                                    std::uint32_t block_size, EventBatch& batch) {
     batch.Clear();
     limits_ = &limits;
+    payload_ = payload;
+    places_.reset();
     block_size_ = block_size;
     if (payload.size() > limits.payload_bytes_max) return Refuse(DecodeErrc::kOverLimit);
     dom::element root;
@@ -125,9 +128,13 @@ class TrtllmJsonDecoder::Impl {
 
   void One(const dom::element& item, std::uint32_t index, EventBatch& batch) {
     const BatchMark mark(batch);
+    type_.reset();
     if (const Outcome error = Item(item, index, batch)) {
       mark.Rewind(batch);
-      batch.bad.push_back(BadEvent{index, {*error, 0}});
+      // Parsed values do not know where they were.
+      if (!places_) places_.emplace(payload_);
+      const std::size_t begin = places_->BeginOf(index);
+      batch.bad.push_back(BadEvent{index, {*error, begin}, begin, type_});
     }
   }
 
@@ -148,6 +155,7 @@ class TrtllmJsonDecoder::Impl {
     if (!Take(item, "window_size", window_)) return DecodeErrc::kWrongType;
     index_ = index;
     minor_ = false;
+    type_ = TypeOf(*type);
     if (*type == "created") {
       windows_.Created(window_);
       Add(EventType::kIgnored, "", batch);
@@ -159,6 +167,14 @@ class TrtllmJsonDecoder::Impl {
     if (*type == "removed") return Removed(data, batch);
     if (*type == "updated") return Updated(data, batch);
     return DecodeErrc::kUnknownEvent;
+  }
+
+  // A move is a removal, too.
+  static std::optional<EventType> TypeOf(std::string_view type) {
+    if (type == "created") return EventType::kIgnored;
+    if (type == "stored") return EventType::kStored;
+    if (type == "removed" || type == "updated") return EventType::kRemoved;
+    return std::nullopt;
   }
 
   EngineEvent& Add(EventType type, std::string_view medium, EventBatch& batch) {
@@ -403,11 +419,14 @@ class TrtllmJsonDecoder::Impl {
 
   dom::parser parser_;
   const DecodeLimits* limits_ = nullptr;
+  std::span<const std::byte> payload_;
+  std::optional<JsonItems> places_;  // made for the first bad event
   std::uint32_t block_size_ = 0;
   // Of the item at hand.
   std::uint32_t index_ = 0;
   std::uint64_t window_ = 0;
   bool minor_ = false;  // the window is not the main one
+  std::optional<EventType> type_;
   // Learned; of blocks, those of the main window, for all windows have the same names.
   WindowTable windows_;
   PartialBlocks partial_;

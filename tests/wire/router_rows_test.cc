@@ -243,6 +243,18 @@ TEST(RouterRows, ABadEventCostsItself) {
   EXPECT_EQ(Feed(Store({}, R"({"removed":{"block_hashes":[]}})")), "drop 0 empty_store");
 }
 
+TEST(RouterRows, ErrorsInJsonSayWhereTheirEventBegins) {
+  const std::string text = R"([{"worker_id":1,"event":"]"}, 7])";
+  placement::EventTranslator translator({.rank = {WorkerId{1}, 0}});
+  placement::PlacementBatch batch;
+  ASSERT_TRUE(translator.Translate(std::as_bytes(std::span(text)), batch));
+  const auto& bad = translator.decoded().bad;
+  ASSERT_EQ(bad.size(), 2u);
+  EXPECT_EQ(bad[0].begin, 1u);
+  EXPECT_EQ(bad[1].begin, text.find('7'));
+  EXPECT_EQ(batch.dropped[1].error.offset, text.find('7'));
+}
+
 TEST(RouterRows, OneEventAndEnvelopes) {
   Stream stream;
   EXPECT_EQ(stream.FeedBytes(MsgpackFromJson(Store())), "stored device 11=21 !eligible");

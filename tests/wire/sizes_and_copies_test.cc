@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -326,6 +327,82 @@ TEST(PhysicalCopies, Rows) {
       SCOPED_TRACE(step.event);
       EXPECT_EQ(stream.Feed(Batch({step.event})), step.expected);
     }
+  }
+}
+
+// What an undecodable event may have done to the copies of other blocks: a store nothing.
+TEST(PhysicalCopies, OnlyALostRemovalMakesCountsDoubtful) {
+  const struct {
+    std::string_view id;
+    std::string bad;
+    std::string dropped;
+    std::string then;  // what the removal of one of two copies does
+  } rows[] = {
+      {"a store", St("11", "null", kA, R"("extra_keys":{"x":1})"), "drop 0 decode_error", ""},
+      {"a store of bad names", St(R"("no")", "null", kA), "drop 0 decode_error", ""},
+      {"a positional store", R"(["BlockStored",["no"],null,[1,2,3,4],4])", "drop 0 decode_error",
+       ""},
+      {"a store whose tag comes last",
+       R"({"block_hashes":["no"],"token_ids":[1,2,3,4],"block_size":4,"type":"BlockStored"})",
+       "drop 0 decode_error", ""},
+      {"an event without meaning here", R"({"type":"BlockMoved"})", "drop 0 unknown_event", ""},
+      {"a removal", Rm(R"("no")"), "drop 0 decode_error", "removed device 11"},
+      {"a positional removal", R"(["BlockRemoved",["no"]])", "drop 0 decode_error",
+       "removed device 11"},
+      {"of two tags the last counts", Rm(R"("no")", R"("type":"BlockStored","block_size":4)"),
+       "drop 0 decode_error", ""},
+      {"a clear", R"({"type":"AllBlocksCleared","ownership":5})", "drop 0 decode_error",
+       "removed device 11"},
+      {"no tag", R"({"block_hashes":[11]})", "drop 0 decode_error", "removed device 11"},
+      {"a tag that is no text", R"([7,[11]])", "drop 0 decode_error", "removed device 11"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Stream stream;
+    stream.Feed(Batch({St("11", "null", kA), St("11", "null", kA)}));
+    EXPECT_EQ(stream.Feed(Batch({row.bad})), row.dropped);
+    EXPECT_EQ(stream.Feed(Batch({Rm("11")})), row.then);
+  }
+}
+
+TEST(PhysicalCopies, ALostRemovalCountsWhereItWas) {
+  const std::string bad = Rm(R"("no")");
+  const std::string store = St("11", "null", kA);
+  const std::string ab = "stored device 11=A; stored device 11=A; ";
+  const struct {
+    std::string_view id;
+    std::vector<std::string> batch;
+    std::string expected;
+    std::string then;  // what another removal does
+  } rows[] = {
+      {"before the stores", {bad, store, store}, ab + "drop 0 decode_error", ""},
+      {"between a store and a removal",
+       {store, store, bad, Rm("11")},
+       ab + "removed device 11; drop 2 decode_error",
+       "removed device 11"},
+      {"behind all", {store, store, bad}, ab + "drop 2 decode_error", "removed device 11"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Stream stream;
+    EXPECT_EQ(stream.Feed(Batch(row.batch)), row.expected);
+    EXPECT_EQ(stream.Feed(Batch({Rm("11")})), row.then);
+  }
+}
+
+TEST(PhysicalCopies, ALostRemovalIsOfItsRank) {
+  const auto of = [](int rank, const std::string& event) {
+    return "[1.5,[" + event + "]," + std::to_string(rank) + "]";
+  };
+  for (const auto& [bad, other] :
+       {std::pair(Rm(R"("no")"), ""), std::pair(std::string("[7]"), "removed @1 device 11")}) {
+    SCOPED_TRACE(bad);
+    Stream stream;
+    for (const int rank : {0, 0, 1, 1})
+      stream.Feed(of(rank, St("11", "null", kA)));
+    stream.Feed(of(0, bad));
+    EXPECT_EQ(stream.Feed(of(0, Rm("11"))), "removed device 11");
+    EXPECT_EQ(stream.Feed(of(1, Rm("11"))), other);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "wire/trtllm_json.h"
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -420,6 +422,51 @@ TEST(TrtllmJson, BadItemsCostThemselves) {
   EXPECT_EQ(Feed(stream, Event(R"({"type":"moved"})")), "drop 0 unknown_event");
   EXPECT_EQ(Feed(stream, "{\"data\":"), "error bad_json");
   EXPECT_EQ(Feed(stream, std::string(100'000, '[')), "error bad_json");
+}
+
+TEST(TrtllmJson, ErrorsSayWhereTheirEventBegins) {
+  const std::string good =
+      Event(Stored("null", Block(11, {1, 2, 3, 4}), R"(,"lora_name":"a,]\"[{")"));
+  const std::string start = " [ " + good + ",\n ";
+  const std::string two = start + R"({"data":7} , [[1,2],"x"],)" + good + R"(,{"event_id":1}])";
+  const std::vector<std::size_t> expected = {start.size(), two.find("[[1"), two.rfind("{\"event")};
+  Stream stream;
+  Feed(stream, two);
+  const auto& bad = stream.translator().decoded().bad;
+  ASSERT_EQ(bad.size(), expected.size());
+  for (std::size_t i = 0; i < bad.size(); ++i) {
+    EXPECT_EQ(bad[i].begin, expected[i]);
+    EXPECT_EQ(bad[i].error.offset, expected[i]);
+    EXPECT_EQ(stream.batch().dropped[i].error.offset, expected[i]);
+  }
+  Feed(stream, "\n {\"data\":7}");
+  ASSERT_EQ(bad.size(), 1u);
+  EXPECT_EQ(bad[0].begin, 2u) << "an event that is no list's";
+}
+
+// A bad removal is one whatever is wrong with it; a bad store takes no copies.
+TEST(TrtllmJson, OnlyALostRemovalMakesCountsDoubtful) {
+  const struct {
+    std::string data;
+    placement::Concerned concerned;
+  } rows[] = {
+      {R"({"type":"stored"})", placement::Concerned::kNone},
+      {R"({"type":"created"},"attention_dp_rank":"x")", placement::Concerned::kEveryRank},
+      {R"({"type":"removed","block_hashes":["11"]})", placement::Concerned::kBatchsRank},
+      {R"({"type":"updated","block_hash":1,"cache_level":{"new_value":9,"old_value":0}})",
+       placement::Concerned::kBatchsRank},
+      {R"({"type":"removed","block_hashes":[11]},"attention_dp_rank":-1)",
+       placement::Concerned::kEveryRank},
+      {R"({"type":"moved"})", placement::Concerned::kNone},
+      {"7", placement::Concerned::kEveryRank},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.data);
+    Stream stream;
+    Feed(stream, "[" + Event(row.data) + "]");
+    EXPECT_EQ(stream.batch().dropped.size(), 1u);
+    EXPECT_EQ(stream.batch().lost_removals, row.concerned);
+  }
 }
 
 TEST(TrtllmJson, NullsAreAbsent) {
