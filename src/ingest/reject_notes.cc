@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "placement/drop_text.h"
 
@@ -13,6 +15,26 @@ std::string FirstBytes(std::span<const std::byte> payload, std::size_t begin, st
   const auto from = payload.subspan(std::min(begin, payload.size()));
   const auto part = from.first(std::min(count, from.size()));
   return {reinterpret_cast<const char*>(part.data()), part.size()};
+}
+
+// Which of the events are kept: the last of each reason, so that a flood of one hides no other;
+// then the last ones, as far as there is room. In their order.
+std::vector<std::size_t> WorthKeeping(std::span<const placement::DroppedEvent> dropped) {
+  constexpr std::size_t kMax = fleet::RejectedLog::kEventsMax;
+  static_assert(placement::kDropReasonCount <= kMax);
+  std::array<bool, placement::kDropReasonCount> told{};
+  std::vector<std::size_t> firsts;
+  for (std::size_t i = dropped.size(); i-- > 0;) {
+    bool& known = told[static_cast<std::size_t>(dropped[i].reason)];
+    if (!known) firsts.push_back(i);
+    known = true;
+  }
+  std::vector<std::size_t> kept = firsts;
+  for (std::size_t i = dropped.size(); i-- > 0 && kept.size() < kMax;) {
+    if (!std::binary_search(firsts.begin(), firsts.end(), i, std::greater<>())) kept.push_back(i);
+  }
+  std::sort(kept.begin(), kept.end());
+  return kept;
 }
 
 }  // namespace
@@ -27,11 +49,9 @@ void RejectNotes::NoteDropped(Rank rank, fleet::RankHealth& health, const Stream
   for (std::size_t i = 0; i < counts.size(); ++i)
     health.rejected().Count(placement::kDropReasonNames[i], counts[i]);
 
-  // Of a large batch the last ones are kept; each reason is told with one of them.
   const wire::EventBatch& decoded = translator.decoded();
-  const std::size_t count = batch.dropped.size();
-  const std::size_t skipped = count - std::min(count, fleet::RejectedLog::kEventsMax);
-  for (const placement::DroppedEvent& dropped : std::span(batch.dropped).subspan(skipped)) {
+  for (const std::size_t i : WorthKeeping(batch.dropped)) {
+    const placement::DroppedEvent& dropped = batch.dropped[i];
     fleet::RejectedEvent event;
     event.reason = placement::DropReasonName(dropped.reason);
     event.detail = placement::DropDetail(dropped, decoded, translator.options().block_size);

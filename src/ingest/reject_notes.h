@@ -35,7 +35,8 @@ class RejectNotes {
   RejectNotes(const Clock& clock, std::size_t bytes_kept)
       : clock_(clock), bytes_kept_(bytes_kept) {}
 
-  // The dropped events of `batch`, which `translator` has just made of `message`.
+  // The dropped events of `batch`, which `translator` has just made of `message`: all are counted,
+  // and of each reason one at least is kept and told.
   void NoteDropped(Rank rank, fleet::RankHealth& health, const StreamMessage& message,
                    const placement::PlacementBatch& batch,
                    const placement::EventTranslator& translator);
