@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <deque>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -25,6 +26,8 @@
 #include "cmd/parse_words.h"
 #include "fleet/catalog.h"
 #include "ingest/live_frames.h"
+#include "ingest/rank_stream.h"
+#include "net/event_socket.h"
 #include "placement/drop_text.h"
 #include "placement/event_translator.h"
 #include "wire/capture_file.h"
@@ -99,19 +102,22 @@ class Printer {
  public:
   explicit Printer(bool explain) : explain_(explain) {}
 
-  // The answer to one payload. `head` writes what is known of it beside the payload: JSON fields,
-  // or the words behind `title`.
+  // The answer to one payload; whether it is a batch. `head` writes what is known of it beside the
+  // payload: JSON fields, or the words behind `title`.
   template <typename Head>
-  void Payload(std::span<const std::byte> payload, placement::EventTranslator& translator,
+  bool Payload(std::span<const std::byte> payload, placement::EventTranslator& translator,
                std::string_view title, Head head) {
+    const placement::TranslatorStats before = translator.stats();
     const auto done = translator.Translate(payload, batch_);
     if (!done) {
+      translator.ForgetCounts();  // there may have been removals
       Error(title, head,
             fmt::format("no event batch: {} at byte {} of {}",
                         placement::BatchErrorName(done.error().code), done.error().offset,
                         payload.size()));
-      return;
+      return false;
     }
+    const DecodedBatch decoded(translator, batch_, before);
     if (explain_) {
       const std::string rank =
           batch_.dp_rank ? fmt::format("rank {}", *batch_.dp_rank) : "no rank named";
@@ -119,14 +125,31 @@ class Printer {
           translator.decoded().events.size() + translator.decoded().bad.size();
       fmt::format_to(std::back_inserter(out_), "{}: {} bytes, {}, ts {}, {} event{}\n", title,
                      payload.size(), rank, batch_.ts, events, events == 1 ? "" : "s");
-      ExplainBatch(translator.decoded(), batch_, translator.options().block_size, salts_, out_);
+      ExplainBatch(decoded, salts_, out_);
+      return true;
+    }
+    JsonWriter json(out_);
+    json.BeginObject();
+    head(json);
+    json.Field("ok", true);
+    WriteBatch(json, decoded, salts_);
+    json.EndObject();
+    out_ += '\n';
+    return true;
+  }
+
+  // The answer to a message that its stream does not hand on.
+  template <typename Head>
+  void PassedOver(std::string_view title, Head head, std::string_view why) {
+    if (explain_) {
+      fmt::format_to(std::back_inserter(out_), "{}: passed over: {}\n", title, why);
       return;
     }
     JsonWriter json(out_);
     json.BeginObject();
     head(json);
     json.Field("ok", true);
-    WriteBatch(json, translator.decoded(), batch_, salts_);
+    json.Field("passed_over", why);
     json.EndObject();
     out_ += '\n';
   }
@@ -175,6 +198,11 @@ int CannotRead(std::string_view what) {
   return 1;
 }
 
+int FoundNothing(std::string_view what) {
+  std::fprintf(stderr, "%s: there is no frame in %s\n", kName.data(), std::string(what).c_str());
+  return 1;
+}
+
 // Each line is decoded on its own unless all are one stream.
 int DecodeLines(std::FILE* in, std::string_view what, const placement::TranslatorOptions& options,
                 bool stream, Printer& printer) {
@@ -204,7 +232,8 @@ int DecodeLines(std::FILE* in, std::string_view what, const placement::Translato
     if (!printer.Flush()) return 1;
   }
   if (std::ferror(in) != 0) return CannotRead(what);
-  if (count == 0 || printer.errors() < count) return 0;
+  if (printer.errors() < count) return 0;
+  if (count == 0) return FoundNothing(what);
   std::fprintf(stderr,
                "%s: none of the %zu lines of %s is an event batch; a line is one payload as "
                "hex, or JSON with a field `hex`\n",
@@ -212,54 +241,103 @@ int DecodeLines(std::FILE* in, std::string_view what, const placement::Translato
   return 1;
 }
 
-// One recorded stream: what its messages taught, and where it is.
-struct RecordedStream {
-  explicit RecordedStream(const placement::TranslatorOptions& options) : translator(options) {}
+// One recorded stream, followed as an indexer without a replay endpoint follows it: the same code
+// says what is a gap, a restart, a repetition or a stray.
+class RecordedStream : public ingest::StreamSink {
+ public:
+  RecordedStream(const placement::TranslatorOptions& options, Printer& printer)
+      : translator_(options), printer_(printer), stream_({}, ingest::Backlog::kNone, *this) {}
 
-  placement::EventTranslator translator;
-  std::optional<std::uint64_t> newest;
+  // Prints what becomes of the message; `first` is when the capture began.
+  void Take(const wire::CaptureMessage& message, Nanos first);
 
-  // What the number says about the messages before; empty when it goes on.
-  std::string Follow(std::uint64_t sequence) {
-    const auto before = newest;
-    newest = sequence;
-    if (!before || sequence == *before + 1) return {};
-    if (sequence > *before + 1) {
-      translator.ForgetCounts();
-      return fmt::format("gap: messages {} to {} are missing", *before + 1, sequence - 1);
-    }
-    translator.Reset();
-    return fmt::format("restart: number {} after {}; what came before is forgotten", sequence,
-                       *before);
+ private:
+  Outcome Apply(std::uint64_t sequence, std::span<const std::byte> payload) override;
+  void Clear() override { translator_.Reset(); }
+  void NoteLoss() override { translator_.ForgetCounts(); }
+  // Nothing can be asked for.
+  void StartReplay(std::uint64_t /*from*/) override {}
+  void StopReplay() override {}
+  void StartSnapshot() override {}
+  void AskState() override {}
+  bool BeginSnapshot(std::uint64_t /*blocks*/) override { return false; }
+  Piece AddPiece(std::span<const std::byte> /*events*/) override { return Piece::kNoRoom; }
+  [[nodiscard]] std::uint64_t gathered() const override { return 0; }
+  void Swap(std::uint64_t /*last_event*/) override {}
+  bool Empties(std::span<const std::byte> /*payload*/) override { return false; }
+  void SetState(RankState /*state*/, StateReason /*reason*/, std::string_view /*detail*/) override {
   }
+
+  [[nodiscard]] std::string Title() const {
+    if (!sequence_) return fmt::format("source {}, after {:.3f} s", message_->source, after_);
+    return fmt::format("source {}, message {}, after {:.3f} s", message_->source, *sequence_,
+                       after_);
+  }
+  [[nodiscard]] auto Head() const {
+    return [this](JsonWriter& json) {
+      json.Field("source", message_->source);
+      if (sequence_) json.Field("sequence", *sequence_);
+      json.Field("received", std::chrono::duration<double>(message_->received).count());
+      if (!note_.empty()) json.Field("note", note_);
+    };
+  }
+
+  placement::EventTranslator translator_;
+  Printer& printer_;
+  net::Frames frames_;
+  // Of the message at hand.
+  const wire::CaptureMessage* message_ = nullptr;
+  double after_ = 0;
+  std::optional<std::uint64_t> sequence_;
+  std::optional<std::uint64_t> passed_;  // the last number before it
+  ingest::StreamStats before_;
+  std::string note_;
+  ingest::RankStream stream_;  // last: it calls this object from its constructor
 };
 
-void PrintMessage(const wire::CaptureMessage& message, Nanos first, RecordedStream& stream,
-                  Printer& printer) {
-  std::optional<std::uint64_t> sequence;
+void RecordedStream::Take(const wire::CaptureMessage& message, Nanos first) {
+  message_ = &message;
+  after_ = std::chrono::duration<double>(message.received - first).count();
   std::span<const std::byte> payload;
-  const ingest::FrameFault fault = ingest::ReadLive(message.frames, sequence, payload);
-  std::string note;
-  if (sequence) note = stream.Follow(*sequence);
-  const double after = std::chrono::duration<double>(message.received - first).count();
-  const auto head = [&](JsonWriter& json) {
-    json.Field("source", message.source);
-    if (sequence) json.Field("sequence", *sequence);
-    json.Field("received", std::chrono::duration<double>(message.received).count());
-    if (!note.empty()) json.Field("note", note);
-  };
-  const std::string title =
-      sequence
-          ? fmt::format("source {}, message {}, after {:.3f} s", message.source, *sequence, after)
-          : fmt::format("source {}, after {:.3f} s", message.source, after);
-  if (!note.empty()) printer.Remark(note);
-  if (!sequence) {
-    printer.Error(title, head,
-                  fmt::format("{}: {} frames are no topic, sequence number of 8 bytes and payload",
-                              ingest::FrameFaultName(fault), message.frames.size()));
+  sequence_.reset();
+  const ingest::FrameFault fault = ingest::ReadLive(message.frames, sequence_, payload);
+  before_ = stream_.stats();
+  passed_ = stream_.watermark();
+  note_.clear();
+  if (!sequence_) {
+    printer_.Error(Title(), Head(),
+                   fmt::format("{}: {} frames are no topic, sequence number of 8 bytes and "
+                               "payload",
+                               ingest::FrameFaultName(fault), message.frames.size()));
     return;
   }
-  printer.Payload(payload, stream.translator, title, head);
+  frames_.Clear();
+  for (const auto frame : message.frames)
+    frames_.Add().assign(frame.begin(), frame.end());
+  stream_.OnLive(frames_, message.received);
+  const ingest::StreamStats& after = stream_.stats();
+  if (after.repeated > before_.repeated) {
+    printer_.PassedOver(Title(), Head(),
+                        "repeated: the number was there already, or is a stray that shows no "
+                        "restart");
+  } else if (after.late > before_.late) {
+    printer_.PassedOver(Title(), Head(), "late: newer messages were applied before it came");
+  }
+}
+
+ingest::StreamSink::Outcome RecordedStream::Apply(std::uint64_t sequence,
+                                                  std::span<const std::byte> payload) {
+  const ingest::StreamStats& now = stream_.stats();
+  if (now.restarts > before_.restarts) {
+    note_ = fmt::format("restart: number {} after {}; what came before is forgotten", sequence,
+                        passed_ ? fmt::to_string(*passed_) : "nothing");
+  } else if (now.gaps > before_.gaps) {
+    note_ =
+        fmt::format("gap: messages {} to {} are missing", passed_ ? *passed_ + 1 : 0, sequence - 1);
+  }
+  if (!note_.empty()) printer_.Remark(note_);
+  const bool good = printer_.Payload(payload, translator_, Title(), Head());
+  return good ? Outcome::kApplied : Outcome::kUndecodable;
 }
 
 int DecodeCapture(wire::FilePtr file, const std::string& path,
@@ -270,8 +348,9 @@ int DecodeCapture(wire::FilePtr file, const std::string& path,
                  reader.error().message.c_str());
     return 1;
   }
-  std::vector<RecordedStream> streams;
+  std::deque<RecordedStream> streams;
   std::optional<Nanos> first;
+  std::size_t count = 0;
   wire::CaptureMessage message;
   while (reader->Next(message)) {
     if (!first) first = message.received;
@@ -279,12 +358,16 @@ int DecodeCapture(wire::FilePtr file, const std::string& path,
       const wire::CaptureSource& source = reader->sources()[streams.size()];
       printer.Remark(fmt::format("source {}: {}{}{}", streams.size(), source.endpoint,
                                  source.topic.empty() ? "" : ", topic ", source.topic));
-      streams.emplace_back(options);
+      streams.emplace_back(options, printer);
     }
-    PrintMessage(message, *first, streams[message.source], printer);
+    streams[message.source].Take(message, *first);
+    ++count;
     if (!printer.Flush()) return 1;
   }
-  if (reader->damage().empty()) return 0;
+  if (reader->damage().empty()) {
+    if (count == 0) return FoundNothing(path);
+    return printer.errors() < count ? 0 : 1;
+  }
   std::fprintf(stderr, "%s: `%s` was read up to here: %s%s\n", kName.data(), path.c_str(),
                reader->damage().c_str(), reader->torn() ? ", as when recording was cut off" : "");
   return reader->torn() ? 0 : 1;
@@ -306,6 +389,7 @@ int Run(const std::vector<std::string>& argv) {
   bool stream = false;
   bool explain = false;
   bool lenient = false;
+  std::string unmapped = "fold";
   CLI::App app(
       "Prints what payload frames of engines say, one JSON line a frame. Frames come as hex, one a "
       "line, as JSON lines with a field `hex`, or from a file of `kvroute capture`. Exit code 1 "
@@ -321,6 +405,9 @@ int Run(const std::vector<std::string>& argv) {
                  "stream does not say it");
   app.add_option("--image-token-id", image_token, "The image placeholder, as registered");
   app.add_option("--video-token-id", video_token, "The video placeholder, as registered");
+  app.add_option("--unmapped-keys", unmapped,
+                 "fold or ignore, as configured: keys in a block's hash that have no name")
+      ->check(CLI::IsMember({"fold", "ignore"}));
   app.add_flag("--lenient-media", lenient, "As a worker with `media: lenient`");
   app.add_flag("--stream", stream,
                "The frames are one stream in order: salts, groups and copies carry over. What a "
@@ -332,6 +419,7 @@ int Run(const std::vector<std::string>& argv) {
   placement::TranslatorOptions options;
   options.any_worker = true;
   options.lenient_media = lenient;
+  if (unmapped == "ignore") options.unmapped_keys = placement::UnmappedKeys::kIgnore;
   options.image_token = image_token;
   options.video_token = video_token;
   const auto kind = fleet::EngineKindFromName(engine.empty() ? "unknown" : engine);

@@ -1,13 +1,14 @@
 #include "cmd/decode_json.h"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-
-#include <fmt/format.h>
+#include <string_view>
+#include <vector>
 
 #include "placement/block_keys.h"
-#include "wire/medium.h"
 
 namespace kvr::cmd {
 namespace {
@@ -40,16 +41,46 @@ void Numbers(JsonWriter& json, std::string_view key, const Items& items, Number 
   json.EndArray();
 }
 
-void WriteTier(JsonWriter& json, const wire::EngineEvent& event, const PlacementEvent* placed) {
-  const auto tier = placed != nullptr ? placed->tier : wire::TierFromMedium(event.medium);
-  Optional(json, "tier", tier ? TierName(*tier) : std::string_view());
-  Optional(json, "medium", event.medium);
+void Hashes(JsonWriter& json, std::string_view key, std::span<const EngineHash> hashes) {
+  Numbers(json, key, hashes, [](EngineHash hash) { return Raw(hash); });
 }
 
-void WriteStored(JsonWriter& json, const wire::EventBatch& batch, const wire::EngineEvent& event,
-                 const PlacementEvent* placed, SaltNames& salts) {
-  WriteTier(json, event, placed);
-  Numbers(json, "block_hashes", batch.HashesOf(event), [](EngineHash hash) { return Raw(hash); });
+// What each block has beside tokens, LoRA and salt: the objects, and a number for the keys without
+// a name, that go into its hash. What the keys are stays hidden, as they may be secrets.
+void WriteKeys(JsonWriter& json, const wire::EventBatch& batch, const wire::EngineEvent& event) {
+  const std::string_view salt = placement::SaltOf(batch, event);
+  const bool has_keys = event.extra_blocks.count > 0 || event.has_mm_infos;
+  const std::size_t count = has_keys ? event.hashes.count : 0;
+  std::vector<placement::BlockKeys> keys(count);
+  for (std::size_t i = 0; i < count; ++i)
+    placement::ReadBlockKeys(batch, event, i, salt, keys[i]);
+  const auto write = [&](std::string_view name, auto is_there, auto write_value) {
+    json.Key(name);
+    json.BeginArray();
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!is_there(keys[i])) continue;
+      json.BeginObject();
+      json.Field("block", i);
+      write_value(keys[i]);
+      json.EndObject();
+    }
+    json.EndArray();
+  };
+  using Keys = placement::BlockKeys;
+  write(
+      "objects", [](const Keys& of) { return !of.mm.empty(); },
+      [&](const Keys& of) {
+        Numbers(json, "mm_hashes", of.mm, [](std::uint64_t hash) { return hash; });
+      });
+  write(
+      "unmapped_keys", [](const Keys& of) { return of.unmapped; },
+      [&](const Keys& of) { json.Field("seed", of.unmapped_bytes + of.unmapped_other); });
+}
+
+void WriteStored(JsonWriter& json, const wire::EventBatch& batch, const ShownEvent& shown,
+                 SaltNames& salts) {
+  const wire::EngineEvent& event = *shown.event;
+  Hashes(json, "block_hashes", batch.HashesOf(event));
   Optional(json, "parent",
            event.parent ? std::optional(Raw(*event.parent)) : std::optional<std::uint64_t>());
   json.Field("block_size", event.block_size);
@@ -57,79 +88,75 @@ void WriteStored(JsonWriter& json, const wire::EventBatch& batch, const wire::En
   json.Field("eagle", event.eagle);
   Optional(json, "lora", event.lora_name);
   Optional(json, "salt", salts.NameOf(placement::SaltOf(batch, event)));
+  WriteKeys(json, batch, event);
   Optional(json, "group", event.group);
   Optional(json, "kind", event.kind_name);
+  Optional(json, "window", event.window);
   Optional(json, "locality", event.locality_name);
   Optional(json, "ownership", event.ownership_name);
-  json.Field("eligible", placed != nullptr && placed->eligible);
-  const bool hashed = placed != nullptr && !placed->hash_only;
-  Numbers(json, "local_hashes", hashed ? placed->blocks : std::span<const PlacedBlock>(),
+  Optional(json, "session_id", event.session_id);
+  json.Field("eligible", shown.own != nullptr && shown.own->eligible);
+  const bool hashed = shown.own != nullptr && !shown.own->hash_only;
+  Numbers(json, "local_hashes", hashed ? shown.own->blocks : std::span<const PlacedBlock>(),
           [](const PlacedBlock& block) { return Raw(block.local); });
 }
 
-void WriteEvent(JsonWriter& json, const wire::EventBatch& batch, const wire::EngineEvent& event,
-                const PlacementEvent* placed, SaltNames& salts) {
+constexpr std::array<std::string_view, 3> kPlacedNames = {"stored", "removed", "cleared"};
+
+void WritePlaced(JsonWriter& json, const PlacementEvent& placed,
+                 std::optional<std::uint32_t> batch_rank) {
   json.BeginObject();
-  json.Field("index", event.index);
-  json.Field("type", wire::EventTypeName(event.type));
-  if (event.type == wire::EventType::kStored) {
-    WriteStored(json, batch, event, placed, salts);
-  } else if (event.type == wire::EventType::kRemoved) {
-    WriteTier(json, event, placed);
-    Numbers(json, "block_hashes", batch.HashesOf(event), [](EngineHash hash) { return Raw(hash); });
-    Optional(json, "group", event.group);
+  json.Field("type", kPlacedNames[static_cast<std::size_t>(placed.kind)]);
+  if (placed.rank.dp_rank != batch_rank.value_or(0)) json.Field("dp_rank", placed.rank.dp_rank);
+  if (placed.kind != PlacementKind::kCleared) json.Field("tier", TierName(placed.tier));
+  if (placed.kind == PlacementKind::kRemoved) Hashes(json, "block_hashes", placed.removed);
+  if (placed.kind == PlacementKind::kStored) {
+    Numbers(json, "block_hashes", placed.blocks,
+            [](const PlacedBlock& block) { return Raw(block.engine); });
+    json.Field("by_name_only", placed.hash_only);
   }
   json.EndObject();
 }
 
-std::optional<PlacementKind> KindOf(wire::EventType type) {
-  switch (type) {
-    case wire::EventType::kStored:
-      return PlacementKind::kStored;
-    case wire::EventType::kRemoved:
-      return PlacementKind::kRemoved;
-    case wire::EventType::kCleared:
-      return PlacementKind::kCleared;
-    case wire::EventType::kIgnored:
-      break;
+void WriteEvent(JsonWriter& json, const DecodedBatch& decoded, const ShownEvent& shown,
+                SaltNames& salts) {
+  const wire::EngineEvent& event = *shown.event;
+  const bool stored = event.type == wire::EventType::kStored;
+  json.BeginObject();
+  json.Field("index", event.index);
+  json.Field("type", wire::EventTypeName(event.type));
+  if (stored || event.type == wire::EventType::kRemoved) {
+    // A removal that names no tier is from wherever its blocks are: `placed` says where.
+    const auto tier = event.every_tier ? std::nullopt : decoded.TierOf(event);
+    Optional(json, "tier", tier ? TierName(*tier) : std::string_view());
+    Optional(json, "medium", event.medium);
   }
-  return std::nullopt;
+  if (stored) WriteStored(json, decoded.batch, shown, salts);
+  if (event.type == wire::EventType::kRemoved) {
+    Hashes(json, "block_hashes", decoded.batch.HashesOf(event));
+    Optional(json, "group", event.group);
+  }
+  json.Key("placed");
+  json.BeginArray();
+  for (const PlacementEvent& placed : shown.placed)
+    WritePlaced(json, placed, decoded.batch.dp_rank);
+  json.EndArray();
+  json.EndObject();
 }
 
 }  // namespace
 
-std::string SaltNames::NameOf(std::string_view salt) {
-  if (salt.empty()) return {};
-  auto known = names_.find(salt);
-  if (known == names_.end()) {
-    if (names_.size() >= kNamesMax) return "#more";
-    known = names_.emplace(salt, names_.size() + 1).first;
-  }
-  return fmt::format("#{}", known->second);
-}
-
-const PlacementEvent* PlacedEvents::Of(const wire::EngineEvent& event) {
-  // Placed events come in the order of the decoded ones.
-  while (next_ < placed_.events.size() && placed_.event_index[next_] < event.index)
-    ++next_;
-  const bool found = next_ < placed_.events.size() && placed_.event_index[next_] == event.index &&
-                     KindOf(event.type) == placed_.events[next_].kind;
-  return found ? &placed_.events[next_++] : nullptr;
-}
-
-void WriteBatch(JsonWriter& json, const wire::EventBatch& batch,
-                const placement::PlacementBatch& placed, SaltNames& salts) {
-  json.Field("ts", batch.ts);
-  Optional(json, "dp_rank", batch.dp_rank);
+void WriteBatch(JsonWriter& json, const DecodedBatch& decoded, SaltNames& salts) {
+  json.Field("ts", decoded.batch.ts);
+  Optional(json, "dp_rank", decoded.batch.dp_rank);
   json.Key("events");
   json.BeginArray();
-  PlacedEvents placed_events(placed);
-  for (const wire::EngineEvent& event : batch.events)
-    WriteEvent(json, batch, event, placed_events.Of(event), salts);
+  for (const ShownEvent& shown : decoded.events)
+    WriteEvent(json, decoded, shown, salts);
   json.EndArray();
   json.Key("dropped");
   json.BeginArray();
-  for (const placement::DroppedEvent& dropped : placed.dropped) {
+  for (const placement::DroppedEvent& dropped : decoded.placed.dropped) {
     json.BeginObject();
     json.Field("index", dropped.index);
     json.Field("reason", placement::DropReasonName(dropped.reason));
@@ -137,6 +164,15 @@ void WriteBatch(JsonWriter& json, const wire::EventBatch& batch,
       json.Field("detail", wire::DecodeErrcName(dropped.error.code));
       json.Field("offset", dropped.error.offset);
     }
+    json.EndObject();
+  }
+  json.EndArray();
+  json.Key("facts");
+  json.BeginArray();
+  for (const Fact& fact : decoded.facts) {
+    json.BeginObject();
+    json.Field("name", fact.name);
+    json.Field("text", fact.text);
     json.EndObject();
   }
   json.EndArray();

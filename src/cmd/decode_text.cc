@@ -1,16 +1,19 @@
 #include "cmd/decode_text.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
+#include <set>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "model/tier.h"
 #include "placement/block_keys.h"
 #include "placement/drop_text.h"
-#include "wire/medium.h"
 
 namespace kvr::cmd {
 namespace {
@@ -24,13 +27,34 @@ bool ByIndex(const Line& a, const Line& b) {
   return a.index < b.index;
 }
 
-std::string Plural(std::size_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+std::string_view TierText(const DecodedBatch& decoded, const wire::EngineEvent& event) {
+  const auto tier = decoded.TierOf(event);
+  return tier ? TierName(*tier) : std::string_view("an unknown tier");
 }
 
-std::string_view TierOf(const wire::EngineEvent& event) {
-  const auto tier = wire::TierFromMedium(event.medium);
-  return tier ? TierName(*tier) : std::string_view("an unknown tier");
+// The objects and the keys without a name that are in the hashes of the event's blocks. What the
+// keys are stays hidden, as they may be secrets.
+std::string KeysText(const wire::EventBatch& batch, const wire::EngineEvent& event) {
+  constexpr std::size_t kShownMax = 4;
+  const std::string_view salt = placement::SaltOf(batch, event);
+  std::string objects;
+  std::size_t with_object = 0;
+  std::size_t unmapped = 0;
+  placement::BlockKeys keys;
+  for (std::size_t i = 0; i < event.hashes.count; ++i) {
+    placement::ReadBlockKeys(batch, event, i, salt, keys);
+    unmapped += keys.unmapped ? 1 : 0;
+    if (keys.mm.empty() || ++with_object > kShownMax) continue;
+    objects += fmt::format("{}{}: {}", objects.empty() ? "" : "; ", i, fmt::join(keys.mm, " "));
+  }
+  if (with_object > kShownMax) objects += "; ...";
+  std::string text;
+  if (with_object > 0) {
+    text += fmt::format(", objects in {} (mm hashes of block {})", Plural(with_object, "block"),
+                        objects);
+  }
+  if (unmapped > 0) text += fmt::format(", keys without a name in {}", Plural(unmapped, "block"));
+  return text;
 }
 
 // What sets the blocks apart from those of the same tokens.
@@ -40,8 +64,11 @@ std::string Identity(const wire::EventBatch& batch, const wire::EngineEvent& eve
   if (!event.lora_name.empty()) text += fmt::format(", LoRA `{}`", event.lora_name);
   const std::string salt = salts.NameOf(placement::SaltOf(batch, event));
   if (!salt.empty()) text += fmt::format(", cache salt {}", salt);
+  text += KeysText(batch, event);
   if (event.eagle) text += ", tokens as bigrams";
   if (event.group) text += fmt::format(", cache group {}", *event.group);
+  if (event.window) text += fmt::format(", window {}", *event.window);
+  if (!event.session_id.empty()) text += fmt::format(", session `{}`", event.session_id);
   return text;
 }
 
@@ -66,27 +93,80 @@ std::string StoredText(const wire::EventBatch& batch, const wire::EngineEvent& e
   return text;
 }
 
-std::string RemovedText(const wire::EngineEvent& event, const PlacementEvent* placed) {
-  const std::size_t gone = placed == nullptr ? 0 : placed->removed.size();
-  std::string text = fmt::format("{} removed from {}", Plural(event.hashes.count, "block"),
-                                 placed != nullptr ? TierName(placed->tier) : TierOf(event));
-  if (gone < event.hashes.count) {
-    text += fmt::format("; {} stay, for the engine holds another copy", event.hashes.count - gone);
+// How many of the removal's blocks no part of it names.
+std::size_t HeldOf(std::span<const EngineHash> hashes, std::span<const PlacementEvent> parts) {
+  std::set<EngineHash> gone;
+  for (const PlacementEvent& part : parts)
+    gone.insert(part.removed.begin(), part.removed.end());
+  return static_cast<std::size_t>(std::count_if(hashes.begin(), hashes.end(), [&](EngineHash hash) {
+    return gone.find(hash) == gone.end();
+  }));
+}
+
+// "from device", or of several tiers ": 1 from device, 1 from host_pinned".
+std::string FromTiers(const DecodedBatch& decoded, const ShownEvent& shown) {
+  if (shown.placed.empty() && shown.event->every_tier) return {};
+  if (shown.placed.empty()) return fmt::format(" from {}", TierText(decoded, *shown.event));
+  if (shown.placed.size() == 1) return fmt::format(" from {}", TierName(shown.placed[0].tier));
+  std::string text;
+  for (const PlacementEvent& part : shown.placed) {
+    text += fmt::format("{} {} from {}", text.empty() ? ":" : ",", part.removed.size(),
+                        TierName(part.tier));
   }
   return text;
 }
 
-std::string KeptText(const wire::EventBatch& batch, const wire::EngineEvent& event,
-                     const PlacementEvent* placed, SaltNames& salts) {
-  if (event.type == wire::EventType::kCleared) return "all blocks of the rank cleared";
-  if (event.type == wire::EventType::kRemoved) return RemovedText(event, placed);
-  return placed != nullptr ? StoredText(batch, event, *placed, salts) : "without effect";
+std::string RemovedText(const DecodedBatch& decoded, const ShownEvent& shown) {
+  const auto hashes = decoded.batch.HashesOf(*shown.event);
+  std::string text = Plural(hashes.size(), "block") + " removed" + FromTiers(decoded, shown);
+  const std::size_t held = HeldOf(hashes, shown.placed);
+  if (held > 0) text += fmt::format("; {} stay, for the engine holds another copy", held);
+  return text;
 }
 
-std::string DroppedText(const placement::DroppedEvent& dropped, const wire::EventBatch& batch,
-                        std::uint32_t block_size) {
+// What a store does to an index beside storing its own blocks.
+std::string AsideText(const PlacementEvent& placed) {
+  switch (placed.kind) {
+    case PlacementKind::kStored:
+      return fmt::format("{} that waited for the kind of the group stored on {}, by name only",
+                         Plural(placed.blocks.size(), "block"), TierName(placed.tier));
+    case PlacementKind::kRemoved:
+      return fmt::format(
+          "{} taken back from {}: now known to be elsewhere, or of no main cache group",
+          Plural(placed.removed.size(), "block"), TierName(placed.tier));
+    case PlacementKind::kCleared:
+      break;
+  }
+  return "all blocks of the rank cleared, for whose they are is no longer known";
+}
+
+std::string AsidesText(const ShownEvent& shown) {
+  std::string text;
+  if (shown.event->type != wire::EventType::kStored) return text;
+  for (const PlacementEvent& placed : shown.placed) {
+    if (&placed != shown.own) text += "; " + AsideText(placed);
+  }
+  return text;
+}
+
+std::string KeptText(const DecodedBatch& decoded, const ShownEvent& shown, SaltNames& salts) {
+  switch (shown.event->type) {
+    case wire::EventType::kCleared:
+      return "all blocks of the rank cleared";
+    case wire::EventType::kRemoved:
+      return RemovedText(decoded, shown);
+    case wire::EventType::kStored:
+    case wire::EventType::kIgnored:
+      break;
+  }
+  if (shown.own == nullptr) return "nothing new";
+  return StoredText(decoded.batch, *shown.event, *shown.own, salts);
+}
+
+std::string DroppedText(const placement::DroppedEvent& dropped, const DecodedBatch& decoded) {
   std::string text = fmt::format("dropped, {}", placement::DropReasonName(dropped.reason));
-  const std::string detail = placement::DropDetail(dropped, batch, block_size);
+  const std::string detail =
+      placement::DropDetail(dropped, decoded.batch, decoded.options.block_size);
   if (!detail.empty()) text += fmt::format(" ({})", detail);
   const bool bytes = dropped.reason == placement::DropReason::kDecodeError ||
                      dropped.reason == placement::DropReason::kUnknownEvent;
@@ -96,25 +176,24 @@ std::string DroppedText(const placement::DroppedEvent& dropped, const wire::Even
 
 }  // namespace
 
-void ExplainBatch(const wire::EventBatch& batch, const placement::PlacementBatch& placed,
-                  std::uint32_t block_size, SaltNames& salts, std::string& out) {
+void ExplainBatch(const DecodedBatch& decoded, SaltNames& salts, std::string& out) {
   std::vector<Line> lines;
-  for (const placement::DroppedEvent& dropped : placed.dropped)
-    lines.push_back({dropped.index, DroppedText(dropped, batch, block_size)});
-  const auto dropped_count = static_cast<std::ptrdiff_t>(lines.size());
-  const auto is_dropped = [&](std::uint32_t index) {
-    return std::binary_search(lines.begin(), lines.begin() + dropped_count, Line{index, {}},
-                              ByIndex);
-  };
-  PlacedEvents placed_events(placed);
-  for (const wire::EngineEvent& event : batch.events) {
-    const PlacementEvent* made = placed_events.Of(event);
-    if (made == nullptr && is_dropped(event.index)) continue;
-    lines.push_back({event.index, "kept: " + KeptText(batch, event, made, salts)});
+  for (const placement::DroppedEvent& dropped : decoded.placed.dropped)
+    lines.push_back({dropped.index, DroppedText(dropped, decoded)});
+  for (const ShownEvent& shown : decoded.events) {
+    const std::string asides = AsidesText(shown);
+    const bool removed = shown.event->type == wire::EventType::kRemoved && !shown.placed.empty();
+    if (!shown.dropped || removed) {
+      lines.push_back({shown.event->index, "kept: " + KeptText(decoded, shown, salts) + asides});
+    } else if (!asides.empty()) {
+      lines.push_back({shown.event->index, "all the same:" + asides.substr(1)});
+    }
   }
   std::stable_sort(lines.begin(), lines.end(), ByIndex);
   for (const Line& line : lines)
     fmt::format_to(std::back_inserter(out), "  event {} {}\n", line.index, line.text);
+  for (const Fact& fact : decoded.facts)
+    fmt::format_to(std::back_inserter(out), "  batch {}: {}\n", fact.name, fact.text);
 }
 
 }  // namespace kvr::cmd

@@ -1,16 +1,28 @@
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <simdjson.h>
 
+#include "base/big_endian.h"
+#include "base/clock.h"
+#include "base/hex.h"
+#include "support/json_msgpack.h"
 #include "support/process.h"
+#include "wire/capture_file.h"
 
 namespace kvr::support {
 namespace {
@@ -20,8 +32,11 @@ constexpr std::string_view kGolden =
 constexpr std::string_view kGoldenRest =
     R"("ok":true,"ts":1.5,"dp_rank":0,"events":[{"index":0,"type":"stored","tier":"device",)"
     R"("medium":"GPU","block_hashes":[1,2],"parent":null,"block_size":4,"tokens":8,"eagle":false,)"
-    R"("lora":null,"salt":null,"group":null,"kind":null,"locality":null,"ownership":null,)"
-    R"("eligible":true,"local_hashes":[14643705804678351452,16777012769546811212]}],"dropped":[]})"
+    R"("lora":null,"salt":null,"objects":[],"unmapped_keys":[],"group":null,"kind":null,)"
+    R"("window":null,"locality":null,"ownership":null,"session_id":null,)"
+    R"("eligible":true,"local_hashes":[14643705804678351452,16777012769546811212],)"
+    R"("placed":[{"type":"stored","tier":"device","block_hashes":[1,2],"by_name_only":false}]}],)"
+    R"("dropped":[],"facts":[]})"
     "\n";
 
 TEST(DecodeCommand, HexLines) {
@@ -61,7 +76,15 @@ TEST(DecodeCommand, NothingButGarbageFails) {
   EXPECT_EQ(done.exit_code, 1);
   EXPECT_EQ(std::count(done.out.begin(), done.out.end(), '\n'), 2);
   EXPECT_NE(done.err.find("none of the 2 lines"), std::string::npos) << done.err;
-  EXPECT_EQ(RunKvroute({"decode"}, "").exit_code, 0);
+}
+
+TEST(DecodeCommand, NothingAtAllFails) {
+  for (const std::string_view text : {"", "\n \n"}) {
+    const auto done = RunKvroute({"decode"}, text);
+    EXPECT_EQ(done.exit_code, 1);
+    EXPECT_EQ(done.out, "");
+    EXPECT_NE(done.err.find("no frame in standard input"), std::string::npos) << done.err;
+  }
 }
 
 TEST(DecodeCommand, DroppedEventsAreListedAndNamed) {
@@ -73,10 +96,12 @@ TEST(DecodeCommand, DroppedEventsAreListedAndNamed) {
   EXPECT_EQ(
       done.out,
       R"({"ok":true,"ts":1.5,"dp_rank":null,"events":[)"
-      R"({"index":0,"type":"removed","tier":"device","medium":null,"block_hashes":[11],"group":null},)"
-      R"({"index":1,"type":"removed","tier":null,"medium":"FS","block_hashes":[11],"group":null},)"
-      R"({"index":2,"type":"cleared"}],)"
-      R"("dropped":[{"index":1,"reason":"unknown_medium"},{"index":3,"reason":"unknown_event"}]})"
+      R"({"index":0,"type":"removed","tier":"device","medium":null,"block_hashes":[11],"group":null,)"
+      R"("placed":[{"type":"removed","tier":"device","block_hashes":[11]}]},)"
+      R"({"index":1,"type":"removed","tier":null,"medium":"FS","block_hashes":[11],"group":null,"placed":[]},)"
+      R"({"index":2,"type":"cleared","placed":[{"type":"cleared"}]}],)"
+      R"("dropped":[{"index":1,"reason":"unknown_medium"},{"index":3,"reason":"unknown_event"}],)"
+      R"("facts":[]})"
       "\n");
 }
 
@@ -193,6 +218,202 @@ TEST(DecodeCommand, EverySampleOfTheEngines) {
     EXPECT_EQ(RowOf(line.value()), kSampleRows[next++]);
   }
   EXPECT_EQ(next, std::size(kSampleRows));
+}
+
+// One line a frame of events, as hex.
+std::string Lines(std::initializer_list<std::string_view> batches) {
+  std::string lines;
+  for (const std::string_view batch : batches)
+    lines += ToHex(test::MsgpackFromJson(batch)) + "\n";
+  return lines;
+}
+
+std::string Explain(std::string_view input, std::vector<std::string> more = {}) {
+  std::vector<std::string> words = {"decode", "--stream", "--explain", "--block-size", "4"};
+  words.insert(words.end(), more.begin(), more.end());
+  const auto done = RunKvroute(words, input);
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  return done.out;
+}
+
+constexpr std::string_view kStoreA =
+    R"([1.5,[{"type":"BlockStored","block_hashes":[1],"token_ids":[1,2,3,4],"block_size":4}],0])";
+
+// An event may do more than one thing to an index: all of it is told, in words and in JSON.
+TEST(DecodeCommand, AllThatAnEventDoesIsTold) {
+  const auto group = [](int number, int hash) {
+    return fmt::format(
+        R"([1.5,[{{"type":"BlockStored","block_hashes":[{}],"token_ids":[1,2,3,4],)"
+        R"("block_size":4,"group_idx":{},"kv_cache_spec_kind":"full_attention"}}],0])",
+        hash, number);
+  };
+  const std::string change = Lines({group(3, 1), group(1, 21)});
+  const std::string words = Explain(change);
+  EXPECT_NE(words.find("event 0 kept: 1 block stored on device, at the root, cache group 1; "
+                       "1 block taken back from device"),
+            std::string::npos)
+      << words;
+  EXPECT_NE(words.find("batch main_changes: 1 "), std::string::npos) << words;
+  const auto json = RunKvroute({"decode", "--stream", "--block-size", "4"}, change).out;
+  EXPECT_NE(
+      json.find(R"("eligible":true,"local_hashes":[14643705804678351452],)"
+                R"("placed":[{"type":"removed","tier":"device","block_hashes":[1]},)"
+                R"({"type":"stored","tier":"device","block_hashes":[21],"by_name_only":false}]}])"),
+      std::string::npos)
+      << json;
+
+  const std::string moved = Explain(Lines(
+      {R"([1.5,[{"type":"BlockStored","block_hashes":[1],"token_ids":[1,2,3,4],"block_size":4,"medium":"CPU"}],0])",
+       R"([1.5,[{"type":"BlockStored","block_hashes":[1],"parent_block_hash":5,"token_ids":[1,2,3,4],"block_size":4}],0])"}));
+  EXPECT_NE(moved.find("kept: 1 block stored on device, under block 5; "
+                       "1 block taken back from host_pinned"),
+            std::string::npos)
+      << moved;
+}
+
+TEST(DecodeCommand, RemovalsTellEveryTier) {
+  const std::string tokens = R"([{"token_id":1},{"token_id":2},{"token_id":3},{"token_id":4}])";
+  const auto stored = [&](std::string_view hash, std::string_view parent) {
+    return fmt::format(R"({{"data":{{"type":"stored","parent_hash":{},"blocks":[)"
+                       R"({{"block_hash":{},"tokens":{},"cache_level":0}}]}}}})",
+                       parent, hash, tokens);
+  };
+  const std::string list = "[" + stored("1", "null") + "," + stored("2", "1") +
+                           R"(,{"data":{"type":"updated","block_hash":2,)"
+                           R"("cache_level":{"new_value":1,"old_value":0}}},)"
+                           R"({"data":{"type":"removed","block_hashes":[1,2]}}])";
+  const std::string words = Explain(ToHex(std::as_bytes(std::span(list))) + "\n");
+  EXPECT_NE(words.find("2 blocks removed: 1 from device, 1 from host_pinned\n"), std::string::npos)
+      << words;
+
+  const std::string held = Explain(
+      Lines({kStoreA, kStoreA, R"([1.5,[{"type":"BlockRemoved","block_hashes":[1,7]}],0])"}));
+  EXPECT_NE(held.find("2 blocks removed from device; 1 stay, for the engine holds another copy"),
+            std::string::npos)
+      << held;
+}
+
+TEST(DecodeCommand, WhatIsTrueOfABatchIsTold) {
+  const struct {
+    std::string_view fact;
+    std::string input;
+  } rows[] = {
+      {"batch wrong_block_size: the engine stores blocks of 8 tokens, registered are 4",
+       Lines(
+           {R"([1.5,[{"type":"BlockStored","block_hashes":[1],"token_ids":[1,2,3,4,5,6,7,8],"block_size":8}],0])"})},
+      {"batch unclear_group: of cache group 2",
+       Lines(
+           {R"([1.5,[{"type":"BlockStored","block_hashes":[1],"token_ids":[1,2,3,4],"block_size":4,"group_idx":2}],0])"})},
+      {"batch lost_removals: ", Lines({R"([1.5,[["BlockRemoved",["x"]]],0])"})},
+      {"batch skipped_session_ids: 1 ",
+       Lines({R"([1.5,[{"type":"BlockRemoved","block_hashes":[1],"session_id":5}],0])"})},
+      {"batch forget: ",
+       Lines(
+           {R"([1.5,[["BlockStored",[{"$bytes":"0102030405060708090a0b0c0d0e0f10"}],null,[1,2,3,4],4]],0])",
+            R"([1.5,[["BlockStored",[72623859790382856],null,[1,2,3,4],4]],0])"})},
+  };
+  for (const auto& row : rows) {
+    const std::string words = Explain(row.input);
+    EXPECT_NE(words.find(row.fact), std::string::npos) << words;
+  }
+  const std::string quiet = Explain(Lines({kStoreA}));
+  EXPECT_EQ(quiet.find("batch "), std::string::npos) << quiet;
+}
+
+TEST(DecodeCommand, ChunksThatExpireAreToldOfTheBatch) {
+  const std::string chunk =
+      R"({"type":"BlockStored","block_hashes":[70],"token_ids":[1,2,3,4,5,6,7,8],"block_size":8,"medium":"cpu"})";
+  const std::string blocks =
+      R"({"type":"BlockStored","block_hashes":[1,2],"token_ids":[1,2,3,4,5,6,7,8],"block_size":4})";
+  const std::string words = Explain(Lines({"[1.5,[" + blocks + "],0]", "[1.5,[" + chunk + "],0]",
+                                           R"([9000.0,[["BlockRemoved",[9]]],0])"}),
+                                    {"--lenient-media"});
+  EXPECT_NE(words.find("event 0 kept: 2 blocks stored on host_pinned"), std::string::npos) << words;
+  EXPECT_NE(
+      words.find("event 0 kept: 1 block removed from device\n  batch expired: 2 blocks removed "
+                 "from host_pinned"),
+      std::string::npos)
+      << words;
+}
+
+TEST(DecodeCommand, LenientMediaCountForWhatIsShown) {
+  const std::string removal =
+      Lines({R"([1.5,[{"type":"BlockRemoved","block_hashes":[1],"medium":"cpu"}],0])"});
+  const auto strict = RunKvroute({"decode"}, removal).out;
+  const auto lenient = RunKvroute({"decode", "--lenient-media"}, removal).out;
+  EXPECT_NE(strict.find(R"("tier":null,"medium":"cpu")"), std::string::npos) << strict;
+  EXPECT_NE(lenient.find(R"("tier":"host_pinned","medium":"cpu")"), std::string::npos) << lenient;
+}
+
+TEST(DecodeCommand, WhatSetsBlocksApartIsShownWithoutSecrets) {
+  const std::string store = Lines(
+      {R"([1.5,[{"type":"BlockStored","block_hashes":[1,2],"token_ids":[1,2,3,4,5,6,7,8],"block_size":4,)"
+       R"("extra_keys":[[["picture-1",0]],[5,"hidden"]],"session_id":"s-1","group_idx":0,)"
+       R"("kv_cache_spec_sliding_window":64}],0])"});
+  const auto json = RunKvroute({"decode"}, store).out;
+  EXPECT_NE(json.find(R"("objects":[{"block":0,"mm_hashes":[)"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"("unmapped_keys":[{"block":1,"seed":)"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"("window":64,)"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"("session_id":"s-1")"), std::string::npos) << json;
+  const std::string words = Explain(store);
+  EXPECT_NE(words.find("objects in 1 block (mm hashes of block 0: "), std::string::npos) << words;
+  EXPECT_NE(words.find("keys without a name in 1 block"), std::string::npos) << words;
+  EXPECT_NE(words.find("window 64, session `s-1`"), std::string::npos) << words;
+  EXPECT_EQ((json + words).find("hidden"), std::string::npos);
+}
+
+// A capture of messages with these numbers, each with a removal of the second number.
+std::string CaptureOf(const std::filesystem::path& path,
+                      std::initializer_list<std::pair<std::uint64_t, int>> messages) {
+  std::filesystem::remove(path);
+  auto writer = wire::CaptureWriter::Create(path.string());
+  EXPECT_TRUE(writer);
+  const auto source = writer->AddSource("tcp://127.0.0.1:1", "");
+  EXPECT_TRUE(source);
+  for (const auto& [number, hash] : messages) {
+    const auto sequence = BigEndian(number);
+    const auto payload = test::MsgpackFromJson(
+        fmt::format(R"([1.5,[{{"type":"BlockRemoved","block_hashes":[{}]}}],0])", hash));
+    const std::array<std::span<const std::byte>, 3> frames = {std::span<const std::byte>(),
+                                                              sequence, payload};
+    EXPECT_TRUE(writer->AddMessage(*source, Nanos{0}, frames));
+  }
+  EXPECT_TRUE(writer->Flush());
+  const auto done = RunKvroute({"decode", "--explain", "--file", path.string()});
+  std::filesystem::remove(path);
+  return done.out;
+}
+
+// D-16 and the rows beside it: the same that an indexer does.
+TEST(DecodeCommand, ACaptureIsFollowedAsALiveStreamIs) {
+  const auto path = std::filesystem::temp_directory_path() / "kvroute_decode_test.kvrcap";
+  const struct {
+    std::string_view id;
+    std::initializer_list<std::pair<std::uint64_t, int>> messages;
+    std::string_view told;
+  } rows[] = {
+      {"a duplicate",
+       {{0, 1}, {1, 2}, {1, 2}, {2, 3}},
+       "message 1, after 0.000 s: passed over: repeated"},
+      {"a stray",
+       {{0, 1}, {1, 2}, {2, 3}, {1, 9}, {3, 4}},
+       "message 1, after 0.000 s: passed over: repeated"},
+      {"a late one",
+       {{0, 1}, {2, 3}, {1, 2}, {3, 4}},
+       "message 1, after 0.000 s: passed over: late"},
+      {"a gap", {{0, 1}, {3, 2}}, "gap: messages 1 to 2 are missing\nsource 0, message 3"},
+      {"a restart",
+       {{0, 1}, {1, 2}, {0, 9}},
+       "restart: number 0 after 1; what came before is forgotten\n"},
+      {"the stray's next", {{0, 1}, {1, 2}, {2, 3}, {1, 9}, {2, 8}}, "restart: number 2 after 2"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    const std::string words = CaptureOf(path, row.messages);
+    EXPECT_NE(words.find(row.told), std::string::npos) << words;
+    const bool restarts = row.told.starts_with("restart");
+    EXPECT_EQ(words.find("restart:") != std::string::npos, restarts) << words;
+  }
 }
 
 TEST(DecodeCommand, UsageErrors) {
