@@ -10,8 +10,8 @@ void DecisionEntries::Use(std::span<const SequenceHash> path, Nanos due, bool ho
   for (std::size_t depth = path.size(); depth-- > 0;) {
     const std::uint32_t at = FindOrAdd(path[depth]);
     Entry& entry = entries_[at];
-    entry.due = std::max(entry.due, due);
     if (entry.users == 0) Unlink(at);
+    entry.due = std::max(entry.due, due);
     if (hold) ++entry.users;
     if (entry.users == 0) Append(at);
   }
@@ -27,24 +27,26 @@ void DecisionEntries::Release(std::span<const SequenceHash> path) {
 }
 
 void DecisionEntries::TakeDue(Nanos now, std::vector<EngineHash>& out) {
-  while (first_ != kNone && entries_[first_].due <= now)
-    TakeFirst(out);
+  while (!due_.empty() && due_.begin()->first <= now)
+    Take(due_.begin()->second, out);
 }
 
 void DecisionEntries::TakeOldest(std::size_t count, std::vector<EngineHash>& out) {
   for (; count > 0 && first_ != kNone; --count)
-    TakeFirst(out);
+    Take(first_, out);
 }
 
 std::optional<Nanos> DecisionEntries::next_due() const {
-  return first_ == kNone ? std::nullopt : std::optional(entries_[first_].due);
+  return due_.empty() ? std::nullopt : std::optional(due_.begin()->first);
 }
 
 std::size_t DecisionEntries::bytes() const {
-  constexpr std::size_t kNodeBytes = 3 * sizeof(void*);  // next, key, place
+  constexpr std::size_t kNodeBytes = 3 * sizeof(void*);     // next, key, place
+  constexpr std::size_t kDueNodeBytes = 6 * sizeof(void*);  // colour, three links, time, first
   return HeapBytes(entries_.capacity() * sizeof(Entry)) +
          HeapBytes(free_.capacity() * sizeof(std::uint32_t)) +
-         places_.size() * HeapBytes(kNodeBytes) + HeapBytes(places_.bucket_count() * sizeof(void*));
+         places_.size() * HeapBytes(kNodeBytes) +
+         HeapBytes(places_.bucket_count() * sizeof(void*)) + due_.size() * HeapBytes(kDueNodeBytes);
 }
 
 std::uint32_t DecisionEntries::FindOrAdd(SequenceHash name) {
@@ -57,29 +59,44 @@ std::uint32_t DecisionEntries::FindOrAdd(SequenceHash name) {
     place->second = free_.back();
     free_.pop_back();
   }
-  entries_[place->second] = {.name = name};
+  Entry& entry = entries_[place->second];
+  entry = {};
+  entry.name = name;
   return place->second;
 }
 
 void DecisionEntries::Append(std::uint32_t at) {
   Entry& entry = entries_[at];
-  entry.before = last_;
-  entry.after = kNone;
-  (last_ == kNone ? first_ : entries_[last_].after) = at;
+  entry.by_use = {last_, kNone};
+  (last_ == kNone ? first_ : entries_[last_].by_use.after) = at;
   last_ = at;
+  const auto [due, alone] = due_.try_emplace(entry.due, at);
+  if (alone) return;
+  entry.by_due.after = due->second;
+  entries_[due->second].by_due.before = at;
+  due->second = at;
 }
 
-// One that is not in the order stays out of it.
+// One that is not in the orders stays out of them.
 void DecisionEntries::Unlink(std::uint32_t at) {
   Entry& entry = entries_[at];
-  if (first_ != at && entry.before == kNone) return;
-  (first_ == at ? first_ : entries_[entry.before].after) = entry.after;
-  (last_ == at ? last_ : entries_[entry.after].before) = entry.before;
-  entry.before = entry.after = kNone;
+  const Links used = entry.by_use;
+  if (first_ != at && used.before == kNone) return;
+  (first_ == at ? first_ : entries_[used.before].by_use.after) = used.after;
+  (last_ == at ? last_ : entries_[used.after].by_use.before) = used.before;
+  const Links due = entry.by_due;
+  if (due.after != kNone) entries_[due.after].by_due.before = due.before;
+  if (due.before != kNone) {
+    entries_[due.before].by_due.after = due.after;
+  } else if (due.after != kNone) {
+    due_.find(entry.due)->second = due.after;
+  } else {
+    due_.erase(entry.due);
+  }
+  entry.by_use = entry.by_due = {};
 }
 
-void DecisionEntries::TakeFirst(std::vector<EngineHash>& out) {
-  const std::uint32_t at = first_;
+void DecisionEntries::Take(std::uint32_t at, std::vector<EngineHash>& out) {
   const SequenceHash name = entries_[at].name;
   out.push_back(EngineHash{Raw(name)});
   Unlink(at);

@@ -29,11 +29,11 @@ namespace kvr::index {
 // asks both takes for each rank the longer prefix, and what is real outlives what is guessed.
 //
 // How long an entry lives:
-// * its time to live since the last decision that had it in its path, rounded up to `step`;
+// * as long as the decisions that had it in their path gave it, each from then on: until the latest
+//   of these times, rounded up to `step`;
 // * where the rank's capacity is set, as long as an engine of that many blocks that evicts the
-// least
-//   recently released first would keep it: blocks of a Lease that is not ended are not evicted, and
-//   of one lease the deepest go first. Time does not matter then.
+//   least recently released first would keep it: blocks of a Lease that is not ended are not
+//   evicted, and of one lease the deepest go first. Time does not matter then.
 // Every decision refreshes its whole path, so a block never outlives those before it.
 //
 // Thread-safe; Match takes no lock.

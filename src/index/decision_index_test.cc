@@ -1,5 +1,6 @@
 #include "index/decision_index.h"
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -55,6 +56,46 @@ class DecisionIndexTest : public ::testing::Test {
 
   DecisionIndex index{{}};
 };
+
+TEST_F(DecisionIndexTest, P1_EachEntryLivesItsOwnTime) {
+  const Path slow(1, 2);
+  const Path quick(2, 2);
+  Add(kA, slow, 0, 120);
+  Add(kA, quick, 0, 2);
+  EXPECT_EQ(DepthAt(1.9, quick), 2u);
+  EXPECT_EQ(DepthAt(3, quick), 0u);
+  EXPECT_EQ(DepthAt(3, slow), 2u);
+  Add(kA, slow, 4, 2);  // takes nothing from what an earlier decision gave
+  EXPECT_EQ(DepthAt(119, slow), 2u);
+  EXPECT_EQ(DepthAt(121, slow), 0u);
+  EXPECT_TRUE(index.empty());
+}
+
+// Mixed times and paths that share their beginning: after each Expire exactly what the decisions
+// keep is there.
+TEST_F(DecisionIndexTest, P1_EqualsAModelOfTimes) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Rng rng(seed);
+    DecisionIndex tried{{}};
+    std::map<std::uint64_t, double> due;  // block → until when
+    double now = 0;
+    for (int step = 0; step < 400; ++step) {
+      now += static_cast<double>(rng.Below(20)) / 10;
+      const Path path(1 + rng.Below(4), 1 + rng.Below(8));
+      const double ttl = rng.Below(2) == 0 ? 20 : 2;
+      ASSERT_TRUE(tried.Add(kA, path.blocks, path.names, Seconds(now), Seconds(ttl)));
+      for (const BlockHash block : path.blocks)
+        due[Raw(block)] = std::max(due[Raw(block)], now + ttl);
+      // Between two times of the rounding, so that neither side has to round alike.
+      tried.Expire(Seconds(now + 0.05));
+      std::erase_if(due, [&](const auto& entry) { return entry.second < now + 0.05; });
+      ASSERT_EQ(tried.stats().blocks, due.size());
+    }
+    tried.Expire(Seconds(now + 30));
+    EXPECT_TRUE(tried.empty());
+  }
+}
 
 TEST_F(DecisionIndexTest, P1_TimeToLive) {
   const Path path(1, 3);
