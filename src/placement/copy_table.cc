@@ -8,6 +8,10 @@ namespace kvr::placement {
 namespace {
 
 constexpr std::size_t kSmallest = 64;
+// A table is halved when fewer than one place in so many is taken. Half of it is then a quarter
+// full at most, far from growing again: a rank that stores and removes around one size allocates
+// nothing.
+constexpr std::size_t kSparse = 8;
 
 }  // namespace
 
@@ -35,7 +39,7 @@ BlockRecord* CopyTable::Add(EngineHash hash) {
     has_zero_ = true;
     return Current(&zero_);
   }
-  if ((size_ + 1) * 4 > keys_.size() * 3) Grow();
+  if ((size_ + 1) * 4 > keys_.size() * 3) Rehash(std::max(kSmallest, keys_.size() * 2));
   const std::size_t place = PlaceOf(hash);
   EngineHash& key = keys_.data()[place];
   if (key == kEmpty) {
@@ -78,11 +82,12 @@ void CopyTable::Erase(BlockRecord* record) {
   }
   keys[hole] = kEmpty;
   records[hole] = {};
+  if (keys_.size() > kSmallest && size_ * kSparse < keys_.size()) Rehash(keys_.size() / 2);
 }
 
 void CopyTable::Clear() {
-  std::fill(keys_.begin(), keys_.end(), kEmpty);
-  std::fill(records_.begin(), records_.end(), BlockRecord{});
+  keys_ = std::vector<EngineHash>();  // unlike `= {}`, which keeps the room
+  records_ = std::vector<BlockRecord>();
   size_ = 0;
   has_zero_ = false;
   zero_ = {};
@@ -90,8 +95,7 @@ void CopyTable::Clear() {
   complete_ = true;
 }
 
-void CopyTable::Grow() {
-  const std::size_t capacity = std::max(kSmallest, keys_.size() * 2);
+void CopyTable::Rehash(std::size_t capacity) {
   const std::vector<EngineHash> keys = std::exchange(keys_, std::vector<EngineHash>(capacity));
   const std::vector<BlockRecord> records =
       std::exchange(records_, std::vector<BlockRecord>(capacity));

@@ -41,8 +41,9 @@ inline constexpr std::uint8_t kTwinsMax = 31;
 
 // Engine hash → record: open addressing with linear probing, the hashes apart from the records, so
 // that a search mostly stays in one cache line. A table of a large rank does not fit a cache; who
-// works on many hashes asks for them ahead with Prefetch. Grows by doubling and never shrinks. Not
-// thread-safe. Pointers are valid until the next Add, Erase or Clear.
+// works on many hashes asks for them ahead with Prefetch. Grows by doubling, and is halved as it
+// empties; Clear gives everything back. Not thread-safe. Pointers are valid until the next Add,
+// Erase or Clear.
 class CopyTable {
  public:
   explicit CopyTable(std::size_t records_max) : records_max_(records_max) {}
@@ -61,6 +62,10 @@ class CopyTable {
   void Erase(BlockRecord* record);
   void Clear();
   [[nodiscard]] std::size_t size() const { return size_; }
+  // Heap in use, without the allocator's own.
+  [[nodiscard]] std::size_t bytes() const {
+    return keys_.capacity() * sizeof(EngineHash) + records_.capacity() * sizeof(BlockRecord);
+  }
   // Calls `use` with every hash and its record, in no particular order.
   template <typename Use>
   void ForEach(Use use) {
@@ -100,7 +105,7 @@ class CopyTable {
     }
     return record;
   }
-  void Grow();
+  void Rehash(std::size_t capacity);
 
   std::size_t records_max_;
   std::size_t size_ = 0;

@@ -1,5 +1,6 @@
 #include "placement/copy_table.h"
 
+#include <algorithm>
 #include <map>
 
 #include <gtest/gtest.h>
@@ -51,6 +52,52 @@ TEST(CopyTable, TakesNoMoreThanItsMaximum) {
   table.Erase(table.Find(EngineHash{0}));
   EXPECT_NE(table.Add(EngineHash{7}), nullptr);
   EXPECT_EQ(table.Find(EngineHash{0}), nullptr);
+}
+
+// Fills it far and empties it to a few, which are still found.
+TEST(CopyTable, GivesRoomBackAsItEmpties) {
+  constexpr std::uint64_t kMany = 100'000;
+  constexpr std::uint64_t kFew = 20;
+  CopyTable table(kMany);
+  for (std::uint64_t raw = 1; raw <= kMany; ++raw)
+    table.Add(EngineHash{raw})->copies[0] = static_cast<std::uint32_t>(raw);
+  EXPECT_GE(table.bytes(), kMany * 40);
+  for (std::uint64_t raw = kFew + 1; raw <= kMany; ++raw) {
+    table.Erase(table.Find(EngineHash{raw}));
+    ASSERT_LE(table.bytes(), 40 * std::max<std::size_t>(64, 8 * (table.size() + 1)));
+  }
+  EXPECT_LE(table.bytes(), 40 * 8 * kFew);
+  for (std::uint64_t raw = 1; raw <= kFew; ++raw) {
+    ASSERT_NE(table.Find(EngineHash{raw}), nullptr);
+    EXPECT_EQ(table.Find(EngineHash{raw})->copies[0], raw);
+  }
+  for (std::uint64_t raw = kFew; raw <= kMany; ++raw)
+    table.Add(EngineHash{raw});
+  table.Clear();
+  EXPECT_EQ(table.bytes(), 0u);
+  EXPECT_EQ(table.Find(EngineHash{1}), nullptr);
+  ASSERT_NE(table.Add(EngineHash{1}), nullptr);
+  EXPECT_EQ(table.Find(EngineHash{1})->copies[0], 0u);
+}
+
+// Around any size, a rank that takes and gives a tenth of its blocks keeps its room.
+TEST(CopyTable, KeepsItsRoomInSteadyState) {
+  for (const std::uint64_t size : {50u, 500u, 511u, 512u, 6'000u, 6'144u}) {
+    SCOPED_TRACE(size);
+    CopyTable table(10'000);
+    for (std::uint64_t raw = 1; raw <= size; ++raw)
+      table.Add(EngineHash{raw});
+    const auto turn = [&] {
+      for (std::uint64_t raw = 1; raw <= size / 10; ++raw)
+        table.Erase(table.Find(EngineHash{raw}));
+      const std::size_t low = table.bytes();
+      for (std::uint64_t raw = 1; raw <= size / 10; ++raw)
+        table.Add(EngineHash{raw});
+      EXPECT_EQ(table.bytes(), low);
+    };
+    for (int i = 0; i < 3; ++i)
+      turn();
+  }
 }
 
 TEST(CopyTable, ForgetsCountsAndKeepsSalts) {

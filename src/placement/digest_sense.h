@@ -36,6 +36,7 @@ class DigestSense {
   // As after a restart of the engine, which may be another one.
   void Reset();
   [[nodiscard]] std::size_t remembered() const { return others_.size(); }
+  [[nodiscard]] std::size_t table_bytes() const { return others_.bytes(); }
   // Digests for which there was no room, ever.
   [[nodiscard]] std::uint64_t forgotten() const { return forgotten_; }
 

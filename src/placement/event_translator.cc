@@ -102,6 +102,12 @@ class EventTranslator::Impl {
       entries += memory.blocks.size() + memory.groups.entries() + memory.chunks.entries();
     return entries;
   }
+  std::size_t table_bytes() const {
+    std::size_t bytes = digests_.table_bytes();
+    for (const RankMemory& memory : ranks_)
+      bytes += memory.blocks.bytes() + memory.groups.table_bytes();
+    return bytes;
+  }
 
  private:
   // What the batch says of the digests' end; decodes it again when that is another one.
@@ -204,6 +210,9 @@ const TranslatorStats& EventTranslator::stats() const {
 }
 std::size_t EventTranslator::remembered() const {
   return impl_->remembered();
+}
+std::size_t EventTranslator::table_bytes() const {
+  return impl_->table_bytes();
 }
 
 }  // namespace kvr::placement

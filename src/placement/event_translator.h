@@ -69,6 +69,8 @@ class EventTranslator {
   // Entries of all tables of what earlier frames taught: bounded by MemoryLimits and `ranks_max`,
   // whatever the frames say.
   [[nodiscard]] std::size_t remembered() const;
+  // Heap of the tables that count the copies of blocks: what of it grows with the engine's cache.
+  [[nodiscard]] std::size_t table_bytes() const;
 
  private:
   class Impl;

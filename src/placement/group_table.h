@@ -74,6 +74,13 @@ class GroupTable {
   void ForgetCopies();
   // Groups, and names that are held.
   [[nodiscard]] std::size_t entries() const { return groups_.size() + held_names_; }
+  // Heap of the copies that are held.
+  [[nodiscard]] std::size_t table_bytes() const {
+    std::size_t bytes = 0;
+    for (const Group& group : groups_)
+      bytes += group.held ? group.held->bytes() : 0;
+    return bytes;
+  }
 
   // An event of a kind that is not known, which names no group.
   void NoteUnknownKind();
