@@ -55,6 +55,7 @@ struct IndexerService::Impl {
                                              "Blocks that the best rank holds of a query",
                                              metrics::ExponentialBounds(1, 2, 18))),
         collector(registry_in.AddCollector([this](metrics::SampleSink& sink) {
+          sources.RemoveExpired();
           CollectIndexer(sources, sink);
           if (options.reference_metrics) CollectReference(sources, sink);
         })) {}

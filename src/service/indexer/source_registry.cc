@@ -1,5 +1,7 @@
 #include "service/indexer/source_registry.h"
 
+#include <algorithm>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -10,6 +12,8 @@
 
 namespace kvr::service {
 namespace {
+
+constexpr auto kNever = std::numeric_limits<Nanos::rep>::max();
 
 Result<void> CheckEndpoints(const fleet::EventSource& source) {
   KVR_TRY_VOID(net::CheckEventEndpoint(source.endpoint));
@@ -38,11 +42,17 @@ fleet::WorkerSpec SpecOf(const SourceRegistry::Request& request) {
 
 SourceRegistry::SourceRegistry(fleet::Catalog& catalog, index::IndexSet& indexes,
                                StreamStart& streams, const Clock& clock, const Options& options)
-    : catalog_(catalog), indexes_(indexes), streams_(streams), clock_(clock), options_(options) {}
+    : catalog_(catalog),
+      indexes_(indexes),
+      streams_(streams),
+      clock_(clock),
+      options_(options),
+      next_expiry_(kNever) {}
 
 Result<bool> SourceRegistry::Register(const Request& request) {
   KVR_TRY_VOID(CheckEndpoints(request.source));
   const Lock change(changes_);
+  RemoveExpired();
   auto added = catalog_.AddRank(SpecOf(request));
   if (!added && request.replace) {
     const auto snapshot = catalog_.snapshot();
@@ -80,7 +90,6 @@ Result<std::shared_ptr<index::PartitionIndex>> SourceRegistry::IndexFor(const Re
   {
     const Lock lock(mutex_);
     was_empty = empty_since_.erase(request.partition) > 0;
-    empty_partitions_.store(empty_since_.size(), std::memory_order_relaxed);
   }
   auto index = indexes_.GetOrCreate(request.partition, request.block_size);
   if (!index && was_empty) {
@@ -108,14 +117,18 @@ void SourceRegistry::Drop(Rank rank) {
 void SourceRegistry::NoteIfEmpty(const Partition& partition) {
   if (!catalog_.snapshot()->In(partition).empty() || indexes_.Find(partition) == nullptr) return;
   const Lock lock(mutex_);
-  empty_since_.emplace(partition, clock_.Now());
-  empty_partitions_.store(empty_since_.size(), std::memory_order_relaxed);
+  const Nanos now = clock_.Now();
+  empty_since_.emplace(partition, now);
+  const Nanos::rep expiry = (now + options_.partition_grace).count();
+  next_expiry_.store(std::min(next_expiry_.load(std::memory_order_relaxed), expiry),
+                     std::memory_order_relaxed);
 }
 
 Result<void> SourceRegistry::Unregister(WorkerId worker, std::string_view model_name,
                                         std::optional<std::string_view> routing_group,
                                         std::optional<std::uint32_t> dp_rank) {
   const Lock change(changes_);
+  RemoveExpired();
   const auto snapshot = catalog_.snapshot();
   const fleet::Worker* const found = snapshot->Find(worker);
   if (found == nullptr) {
@@ -143,19 +156,29 @@ Result<void> SourceRegistry::Unregister(WorkerId worker, std::string_view model_
 
 Result<std::shared_ptr<index::PartitionIndex>> SourceRegistry::FindIndex(
     const Partition& partition) {
-  // Relaxed: a partition that turned empty this moment has its grace before it.
-  if (empty_partitions_.load(std::memory_order_relaxed) > 0) {
-    const Lock lock(mutex_);
-    const auto empty = empty_since_.find(partition);
-    if (empty != empty_since_.end() && clock_.Now() - empty->second > options_.partition_grace) {
-      indexes_.Remove(partition);
-      empty_since_.erase(empty);
-      empty_partitions_.store(empty_since_.size(), std::memory_order_relaxed);
-    }
-  }
+  RemoveExpired();
   if (auto index = indexes_.Find(partition)) return index;
   return Fail(ErrorCode::kNotFound, fmt::format("no indexer for model={} routing_group={}",
                                                 partition.model_name, partition.routing_group));
+}
+
+void SourceRegistry::RemoveExpired() {
+  // Relaxed: a partition that turned empty this moment has its grace before it.
+  const Nanos now = clock_.Now();
+  if (now.count() <= next_expiry_.load(std::memory_order_relaxed)) return;
+  const Lock lock(mutex_);
+  Nanos::rep next = kNever;
+  for (auto empty = empty_since_.begin(); empty != empty_since_.end();) {
+    const Nanos expiry = empty->second + options_.partition_grace;
+    if (now > expiry) {
+      indexes_.Remove(empty->first);
+      empty = empty_since_.erase(empty);
+    } else {
+      next = std::min(next, expiry.count());
+      ++empty;
+    }
+  }
+  next_expiry_.store(next, std::memory_order_relaxed);
 }
 
 }  // namespace kvr::service

@@ -62,11 +62,15 @@ class SourceRegistry {
   Result<std::shared_ptr<index::PartitionIndex>> FindIndex(const Partition& partition)
       KVR_EXCLUDES(mutex_);
 
+  // Removes the empty indexes whose grace is over. Changes and FindIndex do, too; whoever lists the
+  // indexes calls it before. One atomic load while there is none.
+  void RemoveExpired() KVR_EXCLUDES(mutex_);
+
   [[nodiscard]] const fleet::Catalog& catalog() const { return catalog_; }
   [[nodiscard]] const index::IndexSet& indexes() const { return indexes_; }
 
  private:
-  // The partition's index; from now on FindIndex does not remove it.
+  // The partition's index; from now on RemoveExpired leaves it.
   Result<std::shared_ptr<index::PartitionIndex>> IndexFor(const Request& request)
       KVR_REQUIRES(changes_) KVR_EXCLUDES(mutex_);
   Result<void> Follow(const Request& request) KVR_REQUIRES(changes_) KVR_EXCLUDES(mutex_);
@@ -81,7 +85,8 @@ class SourceRegistry {
   Mutex changes_;        // held as long as a change takes; before mutex_
   mutable Mutex mutex_;  // held for moments
   std::map<Partition, Nanos> empty_since_ KVR_GUARDED_BY(mutex_);
-  std::atomic<std::size_t> empty_partitions_{0};  // lets FindIndex skip the lock
+  std::atomic<Nanos::rep>
+      next_expiry_;  // no grace is over before; lets RemoveExpired skip the lock
 };
 
 }  // namespace kvr::service
