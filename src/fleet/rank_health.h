@@ -99,6 +99,12 @@ class RankHealth {
   [[nodiscard]] RankLedger& ledger() { return ledger_; }
   [[nodiscard]] const RankLedger& ledger() const { return ledger_; }
 
+  // Heap of the tables that count the copies of the stream's blocks. 0 for ranks that share the
+  // stream of another.
+  [[nodiscard]] std::uint64_t table_bytes() const {
+    return table_bytes_.load(std::memory_order_relaxed);
+  }
+
   // What the rank's engine sent and no index took.
   [[nodiscard]] RejectedLog& rejected() { return rejected_; }
   [[nodiscard]] const RejectedLog& rejected() const { return rejected_; }
@@ -114,6 +120,7 @@ class RankHealth {
                                               static_cast<unsigned>(reading.evidence)),
                    std::memory_order_relaxed);
   }
+  void SetTableBytes(std::uint64_t bytes) { table_bytes_.store(bytes, std::memory_order_relaxed); }
   void NoteMessage(Nanos now) { last_message_at_.store(now.count(), std::memory_order_relaxed); }
   void Count(RankCount what, std::uint64_t by = 1) {
     counts_[static_cast<std::size_t>(what)].fetch_add(by, std::memory_order_relaxed);
@@ -130,6 +137,7 @@ class RankHealth {
   std::atomic<bool> has_watermark_{false};
   std::atomic<bool> connected_{false};
   std::atomic<std::uint64_t> watermark_{0};
+  std::atomic<std::uint64_t> table_bytes_{0};
   std::atomic<std::int64_t> changed_at_{0};
   std::atomic<std::int64_t> last_message_at_{0};
   std::array<std::atomic<std::uint64_t>, kRankCountNames.size()> counts_{};

@@ -76,6 +76,9 @@ void CollectRank(Rank rank, const Target& target, Nanos now, metrics::SampleSink
     sink.AddGauge("kvr_ingest_rank_lag_seconds", "Time since the last message of the engine",
                   labels, lag.count());
   }
+  sink.AddGauge("kvr_ingest_rank_table_bytes",
+                "Heap of the tables that count copies of the stream's blocks, beside the index",
+                labels, static_cast<double>(health.table_bytes()));
   if (const auto sides = target.index->hybrid->Find(rank)) {
     const index::SideGroups::Stats side = sides->stats();
     sink.AddGauge("kvr_ingest_rank_side_blocks", "Blocks held in side groups of a hybrid model",

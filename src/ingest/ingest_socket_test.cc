@@ -623,6 +623,11 @@ TEST_F(IngestSockets, ARankIsDescribedInTheMetrics) {
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
   }
   EXPECT_NE(text.find("kvr_ingest_rank_lag_seconds{"), std::string::npos);
+  // Tables begin with 64 places of 40 bytes; the health is written after the watermark.
+  EXPECT_TRUE(Eventually([&] {
+    return Metrics().find("kvr_ingest_rank_table_bytes{worker_id=\"7\",dp_rank=\"3\"} 2560\n") !=
+           std::string::npos;
+  })) << Metrics();
   ASSERT_TRUE(ingest_->Remove(node.rank));
   EXPECT_EQ(Metrics().find("worker_id=\"7\""), std::string::npos) << "the series end with the rank";
 }

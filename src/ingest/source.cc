@@ -582,6 +582,7 @@ void Source::PublishStats() {
       {RankCount::kClears, now.clears - published_.clears},
       {RankCount::kDisconnects, now.disconnects - published_.disconnects},
   };
+  followers_.front().health->SetTableBytes(translator_.table_bytes());
   for (const Follower& follower : followers_) {
     fleet::RankHealth& health = *follower.health;
     health.SetConnected(stream_.connected());
