@@ -98,7 +98,7 @@ net::Task<Result<Dispatched, DispatchFailure>> Dispatcher::Send(routing::RouteRe
     if (!stream) {
       failed = std::move(stream).error();
       if (failed->code == ErrorCode::kTimeout || IsCancel(*failed)) break;
-      if (failed->code == ErrorCode::kUnavailable) watch_.Failed(rank.worker);
+      if (failed->code == ErrorCode::kUnavailable) watch_.Failed(rank.worker, failed->message);
       why = WhyRetry(failed->code);
       Exclude(rank, true, excluded);
       continue;

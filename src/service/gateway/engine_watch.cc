@@ -1,15 +1,17 @@
 #include "service/gateway/engine_watch.h"
 
 #include <algorithm>
-#include <string>
+
+#include <fmt/format.h>
 
 #include "base/log.h"
 
 namespace kvr::service {
 namespace {
 
-void LogDown(WorkerId worker) {
-  KVR_WARN("worker {} cannot be reached; it gets no requests until it answers", Raw(worker));
+void LogDown(WorkerId worker, std::string_view url, std::string_view why) {
+  KVR_WARN("worker {} cannot be reached at {}: {}; it gets no requests until it answers",
+           Raw(worker), url, why);
 }
 
 void LogUp(WorkerId worker, bool again) {
@@ -18,7 +20,7 @@ void LogUp(WorkerId worker, bool again) {
 
 }  // namespace
 
-void EngineWatch::Failed(WorkerId worker) {
+void EngineWatch::Failed(WorkerId worker, std::string_view why) {
   const Nanos now = clock_.Now();
   {
     const Lock lock(mutex_);
@@ -28,9 +30,9 @@ void EngineWatch::Failed(WorkerId worker) {
     Engine& engine = found->second;
     // Requests that were under way together.
     if (engine.state == State::kDown && engine.probe_at > now) return;
-    if (!SetDown(engine, now)) return;
+    if (!SetDown(engine, now, why)) return;
   }
-  LogDown(worker);
+  LogDown(worker, UrlOf(worker), why);
 }
 
 void EngineWatch::Answered(WorkerId worker) {
@@ -49,11 +51,12 @@ void EngineWatch::ProbeSoon(WorkerId worker) {
   if (found != engines_.end() && found->second.state == State::kUp) found->second.probe_at = {};
 }
 
-bool EngineWatch::IsDown(WorkerId worker) const {
-  if (down() == 0) return false;
+std::optional<std::string> EngineWatch::DownReason(WorkerId worker) const {
+  if (down() == 0) return std::nullopt;
   const Lock lock(mutex_);
   const auto found = engines_.find(worker);
-  return found != engines_.end() && found->second.state == State::kDown;
+  if (found == engines_.end() || found->second.state != State::kDown) return std::nullopt;
+  return found->second.why;
 }
 
 std::vector<Rank> EngineWatch::DownRanks(const fleet::Snapshot& fleet) const {
@@ -117,24 +120,31 @@ net::Task<void> EngineWatch::Probe(WorkerId id) {
   const fleet::Worker* worker = fleet->Find(id);
   const auto url = net::ParseUrl(worker != nullptr ? worker->spec.url : std::string());
   if (!url) {
-    Settle(id, Probed::kFailed);  // gone from the catalog, or nobody can be sent there
+    Settle(id, Probed::kFailed, url.error().message);  // or gone from the catalog
     co_return;
   }
   net::HttpRequest request;
   request.target = "/health";
   const auto answer = co_await client_.FetchWithin(options_.probe_timeout, *url, request);
   if (answer) {
-    Settle(id, answer->status < 500 ? Probed::kAnswered : Probed::kFailed);
+    Settle(id, answer->status < 500 ? Probed::kAnswered : Probed::kFailed,
+           fmt::format("status {} of GET /health", answer->status));
   } else if (answer.error().code == ErrorCode::kTimeout) {
-    Settle(id, Probed::kSilent);
+    Settle(id, Probed::kSilent, answer.error().message);
   } else if (answer.error().code == ErrorCode::kOverloaded) {
     Settle(id, Probed::kNotAsked);
   } else if (answer.error().code != ErrorCode::kCancelled) {
-    Settle(id, Probed::kFailed);
+    Settle(id, Probed::kFailed, answer.error().message);
   }
 }
 
-void EngineWatch::Settle(WorkerId worker, Probed probed) {
+std::string EngineWatch::UrlOf(WorkerId worker) const {
+  const auto fleet = catalog_.snapshot();
+  const fleet::Worker* found = fleet->Find(worker);
+  return found != nullptr ? found->spec.url : std::string();
+}
+
+void EngineWatch::Settle(WorkerId worker, Probed probed, std::string_view why) {
   const Nanos now = clock_.Now();
   State before = State::kUntried;
   bool up = false;
@@ -151,22 +161,23 @@ void EngineWatch::Settle(WorkerId worker, Probed probed) {
       return;
     }
     if (up) {
-      engine = {State::kUp, false, NextOfOneThatIsUp(now), {}, 0};
+      engine = {State::kUp, false, NextOfOneThatIsUp(now), {}, 0, {}};
       if (before != State::kUp) Count();
     } else if (probed == Probed::kSilent && before == State::kUp &&
                ++engine.silent < options_.silent_max) {
       engine.probe_at = now + options_.probe_first;
       return;
     } else {
-      SetDown(engine, now);
+      SetDown(engine, now, why);
     }
   }
   if (up && before != State::kUp) LogUp(worker, before == State::kDown);
-  if (!up && before != State::kDown) LogDown(worker);
+  if (!up && before != State::kDown) LogDown(worker, UrlOf(worker), why);
 }
 
-bool EngineWatch::SetDown(Engine& engine, Nanos now) {
+bool EngineWatch::SetDown(Engine& engine, Nanos now, std::string_view why) {
   const bool was_down = engine.state == State::kDown;
+  engine.why = why;
   engine.state = State::kDown;
   engine.silent = 0;
   engine.pause = was_down ? std::min(engine.pause * 2, options_.probe_max) : options_.probe_first;

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -49,14 +51,15 @@ class EngineWatch {
               const Clock& clock)
       : options_(options), catalog_(catalog), client_(client), clock_(clock) {}
 
-  // What a request found out.
-  void Failed(WorkerId worker) KVR_EXCLUDES(mutex_);
+  // What a request found out; `why` is for people.
+  void Failed(WorkerId worker, std::string_view why) KVR_EXCLUDES(mutex_);
   void Answered(WorkerId worker) KVR_EXCLUDES(mutex_);
 
   // Asks the engine at the next occasion: something about it is suspicious.
   void ProbeSoon(WorkerId worker) KVR_EXCLUDES(mutex_);
 
-  [[nodiscard]] bool IsDown(WorkerId worker) const KVR_EXCLUDES(mutex_);
+  // Why the worker could not be reached when last tried; none when it is not down.
+  [[nodiscard]] std::optional<std::string> DownReason(WorkerId worker) const KVR_EXCLUDES(mutex_);
   // All ranks of the workers that are down and in `fleet`.
   [[nodiscard]] std::vector<Rank> DownRanks(const fleet::Snapshot& fleet) const
       KVR_EXCLUDES(mutex_);
@@ -72,9 +75,9 @@ class EngineWatch {
   net::Task<void> Run();
 
   // The parts of Run(): the next engine whose turn it is, which nobody else gets meanwhile, and
-  // what came of asking it.
+  // what came of asking it. `why` it did not answer is for people.
   [[nodiscard]] std::optional<WorkerId> Claim() KVR_EXCLUDES(mutex_);
-  void Settle(WorkerId worker, Probed probed) KVR_EXCLUDES(mutex_);
+  void Settle(WorkerId worker, Probed probed, std::string_view why = {}) KVR_EXCLUDES(mutex_);
 
  private:
   enum class State : std::uint8_t { kUntried, kUp, kDown };
@@ -84,12 +87,14 @@ class EngineWatch {
     Nanos probe_at{};  // zero: at once
     Millis pause{};    // of one that is down
     std::size_t silent = 0;
+    std::string why;  // it is down
   };
 
   net::Task<void> Probe(WorkerId id);
   void FollowCatalog() KVR_REQUIRES(mutex_);
   // True when it was not down before.
-  bool SetDown(Engine& engine, Nanos now) KVR_REQUIRES(mutex_);
+  bool SetDown(Engine& engine, Nanos now, std::string_view why) KVR_REQUIRES(mutex_);
+  [[nodiscard]] std::string UrlOf(WorkerId worker) const;
   [[nodiscard]] Nanos NextOfOneThatIsUp(Nanos now) const;
   void Count() KVR_REQUIRES(mutex_);
 

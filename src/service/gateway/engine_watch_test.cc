@@ -60,7 +60,7 @@ TEST_F(EngineWatchTest, OneThatAnswersIsAskedAgainAfterTheInterval) {
   clock_.Advance(Millis{1});
   Probe(Probed::kFailed);
   EXPECT_EQ(watch_.down(), 1u);
-  EXPECT_TRUE(watch_.IsDown(kWorker));
+  EXPECT_TRUE(watch_.DownReason(kWorker));
   EXPECT_EQ(Reach().up, 0u);
   EXPECT_EQ(watch_.DownRanks(*catalog_.snapshot()).size(), 2u);
 }
@@ -124,10 +124,10 @@ TEST_F(EngineWatchTest, ALostStreamMakesItAskAtOnce) {
 
 TEST_F(EngineWatchTest, ARequestKnowsAtOnce) {
   Probe(Probed::kAnswered);
-  watch_.Failed(kWorker);
-  EXPECT_TRUE(watch_.IsDown(kWorker));
+  watch_.Failed(kWorker, "no route");
+  EXPECT_EQ(watch_.DownReason(kWorker), "no route");
   watch_.Answered(kWorker);
-  EXPECT_FALSE(watch_.IsDown(kWorker));
+  EXPECT_EQ(watch_.DownReason(kWorker), std::nullopt);
   EXPECT_EQ(Reach().up, 1u);
 }
 
@@ -138,8 +138,18 @@ TEST_F(EngineWatchTest, WorkersThatLeaveAreForgotten) {
   EXPECT_EQ(watch_.Claim(), WorkerId{2});
   EXPECT_EQ(watch_.down(), 0u);
   watch_.Settle(kWorker, Probed::kFailed);
-  watch_.Failed(kWorker);
+  watch_.Failed(kWorker, "no route");
   EXPECT_EQ(watch_.down(), 0u);
+}
+
+TEST_F(EngineWatchTest, TheReasonIsTheLastOne) {
+  ASSERT_EQ(watch_.Claim(), kWorker);
+  watch_.Settle(kWorker, Probed::kFailed, "refused");
+  EXPECT_EQ(watch_.DownReason(kWorker), "refused");
+  clock_.Advance(Millis{500});
+  ASSERT_EQ(watch_.Claim(), kWorker);
+  watch_.Settle(kWorker, Probed::kSilent, "silent");
+  EXPECT_EQ(watch_.DownReason(kWorker), "silent");
 }
 
 }  // namespace

@@ -158,7 +158,9 @@ net::HttpResponse FleetPages::Workers() const {
     json.Field("routing_group", std::string_view(spec.partition.routing_group));
     json.Field("url", std::string_view(spec.url));
     json.Field("block_size", spec.block_size);
-    json.Field("down", watch_.IsDown(spec.id));
+    const auto down = watch_.DownReason(spec.id);
+    json.Field("down", down.has_value());
+    json.Field("down_reason", std::string_view(down ? *down : std::string()));
     json.Key("ranks");
     json.BeginArray();
     for (const auto& entry : worker->ranks)
