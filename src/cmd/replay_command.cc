@@ -171,7 +171,7 @@ Result<RunningArm> ReadArm(const std::string& word) {
     return Fail(ErrorCode::kInvalidArgument,
                 fmt::format("--arm `{}` is not NAME=URL, as in `kv=http://127.0.0.1:8080`", word));
   }
-  KVR_TRY(net::Url url, net::ParseUrl(word.substr(equals + 1)));
+  KVR_TRY(net::Url url, net::ParseOpenAiUrl(word.substr(equals + 1)));
   return RunningArm{word.substr(0, equals), std::move(url)};
 }
 

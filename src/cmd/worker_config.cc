@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -58,6 +59,28 @@ Result<std::vector<std::string>> ReadEndpoints(const Node* node,
   return endpoints;
 }
 
+// One socket serves either the events or the replay of one rank.
+Result<void> CheckDistinct(const Node& node, const std::vector<std::uint32_t>& ranks,
+                           const std::vector<std::string>& events,
+                           const std::vector<std::string>& replay) {
+  std::map<std::string_view, std::string> uses;  // by endpoint
+  const auto add = [&](const std::vector<std::string>& endpoints,
+                       std::string_view what) -> Result<void> {
+    for (std::size_t i = 0; i < endpoints.size(); ++i) {
+      const std::string use = fmt::format("{} of rank {}", what, ranks[i]);
+      const auto [first, is_new] = uses.emplace(endpoints[i], use);
+      if (is_new) continue;
+      return config::FailAt(
+          node, fmt::format("`{}` is both {} and {}; rank r adds r to the port, so leave as many "
+                            "ports free as there are ranks",
+                            endpoints[i], first->second, use));
+    }
+    return {};
+  };
+  KVR_TRY_VOID(add(events, "`events`"));
+  return add(replay, "`replay`");
+}
+
 // What the events themselves do not say of the engine.
 Result<fleet::EventSource> ReadDialect(config::Fields& fields) {
   fleet::EventSource source;
@@ -89,6 +112,7 @@ Result<void> ReadEvents(const Node& node, config::Fields& fields, WorkerConfig& 
   if (!replay.empty() && replay.size() != events.size()) {
     return config::FailAt(node, "needs as many `replay` endpoints as `events` endpoints");
   }
+  KVR_TRY_VOID(CheckDistinct(node, ranks, events, replay));
   for (std::size_t i = 0; i < events.size(); ++i) {
     fleet::EventSource source = dialect;
     source.endpoint = events[i];
@@ -204,7 +228,7 @@ Result<WorkerConfig> ReadWorker(const Node& node) {
   KVR_TRY(spec.dp_ranks, fleet::DpRange(dp_start, dp_size));
   KVR_TRY_VOID(ReadEvents(node, fields, worker));
   KVR_TRY_VOID(fields.Done());
-  if (const auto url = net::ParseUrl(spec.url); !url) {
+  if (const auto url = net::ParseOpenAiUrl(spec.url); !url) {
     return config::FailAt(*node.Find("url"), url.error().message);
   }
   return worker;

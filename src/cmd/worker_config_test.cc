@@ -134,6 +134,18 @@ TEST(ReadWorkers, ErrorsSayWhere) {
        "'tcp://h:2']}",
        "2 endpoints for 3 ranks"},
       {"{id: 1, url: 'http://h:1', model: m, block_size: 16, replay: 'tcp://h:1'}", "replay"},
+      {"{id: 1, url: 'http://h:1', model: m, block_size: 16, dp_size: 2, events: 'tcp://h:5557', "
+       "replay: 'tcp://h:5558'}",
+       "`tcp://h:5558` is both `events` of rank 1 and `replay` of rank 0"},
+      {"{id: 1, url: 'http://h:1', model: m, block_size: 16, dp_size: 2, events: ['tcp://h:1', "
+       "'tcp://h:1']}",
+       "`tcp://h:1` is both `events` of rank 0 and `events` of rank 1"},
+      {"{id: 1, url: 'http://h:1', model: m, block_size: 16, events: 'tcp://h:1', replay: "
+       "'tcp://h:1'}",
+       "`tcp://h:1` is both"},
+      {"{id: 1, url: 'http://h:8000/v1', model: m, block_size: 16}", "write `http://h:8000`"},
+      {"{id: 1, url: 'http://h:8000/llm/v1/', model: m, block_size: 16}",
+       "write `http://h:8000/llm`"},
       {"7", "map"},
   };
   for (const Row& row : rows) {
@@ -189,6 +201,13 @@ TEST(ReadWorkerFlag, ErrorsNameTheFlag) {
     ASSERT_FALSE(worker) << bad;
     EXPECT_THAT(worker.error().message, HasSubstr("--worker")) << bad;
   }
+}
+
+TEST(ReadWorkerFlag, SuggestsKeysAsTheFlagHasThem) {
+  const auto worker = ReadWorkerFlag("id=1,url=http://h:1,model=m,blocksize=16");
+  ASSERT_FALSE(worker);
+  EXPECT_EQ(worker.error().message,
+            "--worker: unknown key `blocksize`; did you mean `block-size`?");
 }
 
 }  // namespace

@@ -148,7 +148,11 @@ Result<void> Fields::Done() {
   if (!result_ && !lacks_key_) return result_;
   for (const Field& field : node_.fields) {
     if (std::find(asked_.begin(), asked_.end(), field.key) != asked_.end()) continue;
-    const std::vector<std::string> known(asked_.begin(), asked_.end());
+    std::vector<std::string> known(asked_.begin(), asked_.end());
+    if (node_.where.starts_with("--")) {  // a flag has them with hyphens
+      for (std::string& key : known)
+        std::replace(key.begin(), key.end(), '_', '-');
+    }
     return Fail(ErrorCode::kUnprocessable,
                 fmt::format("{}: unknown key `{}`; {}", field.where, field.value.path,
                             Suggest(field.key, known)));

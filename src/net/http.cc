@@ -173,4 +173,13 @@ Result<Url> ParseUrl(std::string_view text) {
   return url;
 }
 
+Result<Url> ParseOpenAiUrl(std::string_view text) {
+  constexpr std::string_view kVersion = "/v1";
+  KVR_TRY(Url url, ParseUrl(text));
+  if (!url.prefix.ends_with(kVersion)) return url;
+  const std::string_view base = text.substr(0, text.rfind(kVersion));
+  return Fail(ErrorCode::kInvalidArgument,
+              fmt::format("invalid URL `{}`: /v1 is added to it; write `{}`", text, base));
+}
+
 }  // namespace kvr::net

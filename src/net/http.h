@@ -65,5 +65,8 @@ struct Url {
   friend bool operator==(const Url&, const Url&) = default;
 };
 Result<Url> ParseUrl(std::string_view text);
+// The same of a server that is asked for paths below /v1. One that ends in /v1 itself, as OpenAI's
+// clients want it, is refused: the requests would go to /v1/v1.
+Result<Url> ParseOpenAiUrl(std::string_view text);
 
 }  // namespace kvr::net
