@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "cmd/agent_config.h"
 #include "cmd/descriptor_limit.h"
+#include "cmd/environment.h"
 #include "cmd/parse_words.h"
 #include "cmd/server_main.h"
 #include "config/option_table.h"
@@ -162,7 +163,7 @@ std::optional<int> ReadConfig(const std::vector<std::string>& words, AgentConfig
       ->allow_extra_args(false);
   table.AddFlags(app);
   if (const auto code = ParseWords(app, words)) return code;
-  if (const auto loaded = table.Load(file, config::KvrEnvironment()); !loaded) {
+  if (const auto loaded = table.Load(file, VariablesFor(table)); !loaded) {
     return UsageError(kName, loaded.error().message);
   }
   auto all = ReadAllWorkers(table.Subtree("workers"), workers);

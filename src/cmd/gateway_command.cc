@@ -1,5 +1,6 @@
 #include "cmd/gateway_command.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -10,9 +11,11 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <fmt/format.h>
 
 #include "base/log.h"
 #include "cmd/descriptor_limit.h"
+#include "cmd/environment.h"
 #include "cmd/gateway_config.h"
 #include "cmd/parse_words.h"
 #include "cmd/recovery.h"
@@ -52,6 +55,22 @@ net::Task<void> SweepUntilCancelled(routing::Router& router) {
 void FailedToFollow(Rank rank, const Error& why) {
   KVR_ERROR("the events of worker {} rank {} are not followed: {}", Raw(rank.worker), rank.dp_rank,
             why.message);
+}
+
+// Once, since nothing about it changes by itself.
+void WarnOfWorkersWithoutEvents(const std::vector<WorkerConfig>& workers) {
+  constexpr std::size_t kNamedMax = 16;
+  std::vector<std::uint64_t> without;
+  for (const WorkerConfig& worker : workers) {
+    if (worker.spec.events.empty()) without.push_back(Raw(worker.spec.id));
+  }
+  if (without.empty()) return;
+  const std::size_t named = std::min(without.size(), kNamedMax);
+  KVR_WARN(
+      "no `events` of worker {}{}: only earlier requests tell what may be cached there "
+      "(routing.approximate_ttl_ms)",
+      fmt::join(without.begin(), without.begin() + static_cast<std::ptrdiff_t>(named), ", "),
+      named < without.size() ? fmt::format(" and {} more", without.size() - named) : "");
 }
 
 // All parts of a running gateway. Built from the bottom up, taken down in reverse.
@@ -147,7 +166,7 @@ std::optional<int> ReadConfig(const std::vector<std::string>& words, GatewayConf
   table.AddFlags(app);
   if (const auto code = ParseWords(app, words)) return code;
 
-  auto loaded = table.Load(file, config::KvrEnvironment());
+  auto loaded = table.Load(file, VariablesFor(table));
   if (!loaded) return UsageError(kName, loaded.error().message);
   auto all = ReadAllWorkers(table.Subtree("workers"), workers);
   if (!all) return UsageError(kName, all.error().message);
@@ -179,6 +198,7 @@ int Run(const std::vector<std::string>& words) {
     return ExitCode(error.code);
   }
   KVR_INFO("configuration {}", effective);
+  WarnOfWorkersWithoutEvents(config.workers);
   AnnounceListener("gateway", node.address_port());
   const int signal = signals.Wait();
   KVR_INFO("signal {}: draining", signal);

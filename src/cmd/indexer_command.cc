@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "cmd/descriptor_limit.h"
+#include "cmd/environment.h"
 #include "cmd/indexer_config.h"
 #include "cmd/parse_words.h"
 #include "cmd/recovery.h"
@@ -112,7 +113,7 @@ int Run(const std::vector<std::string>& words) {
   app.add_option("--config", file, "YAML file with any of these options");
   table.AddFlags(app);
   if (const auto code = ParseWords(app, words)) return *code;
-  if (const auto loaded = table.Load(file, config::KvrEnvironment()); !loaded) {
+  if (const auto loaded = table.Load(file, VariablesFor(table)); !loaded) {
     return UsageError(kName, loaded.error().message);
   }
   if (const auto valid = config.Finish(); !valid) {

@@ -360,8 +360,11 @@ Result<void> OptionTable::LoadEnvironment(const Environment& environment) {
                       fmt::format("{} is now {}", name, option->environment_));
         }
       }
+      const std::string nearest = Suggest(name, known);
+      const bool found_one = nearest.starts_with("did you mean");
       return Fail(ErrorCode::kUnprocessable,
-                  fmt::format("unknown environment variable {}; {}", name, Suggest(name, known)));
+                  fmt::format("unknown environment variable {}; {}", name,
+                              found_one ? nearest : "`kvroute options` lists all there are"));
     }
     Option& option = **found;
     const Node node = option.is_list_ ? List(name, option.path_, ListItems(value))
@@ -369,6 +372,16 @@ Result<void> OptionTable::LoadEnvironment(const Environment& environment) {
     KVR_TRY_VOID(option.read_(node));
   }
   return {};
+}
+
+std::vector<std::string> OptionTable::Variables() const {
+  std::vector<std::string> names;
+  for (const auto& option : options_) {
+    names.push_back(option->environment_);
+    for (const std::string& former : option->was_)
+      names.push_back(EnvironmentName(former));
+  }
+  return names;
 }
 
 Result<void> OptionTable::LoadFlags() {

@@ -96,6 +96,9 @@ class OptionTable {
   // Adds one flag per option. The table keeps what `app` parses; it must outlive the parsing.
   void AddFlags(CLI::App& app);
 
+  // The variables of all options, former ones included.
+  [[nodiscard]] std::vector<std::string> Variables() const;
+
   using Environment = std::vector<std::pair<std::string, std::string>>;
 
   // File (none when `path` is empty), environment and flags, in this order.

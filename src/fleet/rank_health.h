@@ -65,7 +65,7 @@ class RankHealth {
     const std::uint16_t packed = status_.load(std::memory_order_relaxed);
     return {static_cast<RankState>(packed >> 8), static_cast<StateReason>(packed & 0xFF)};
   }
-  // For people: numbers behind the reason. Takes a lock.
+  // For people: what is behind the reason. Takes a lock.
   [[nodiscard]] std::string detail() const KVR_EXCLUDES(mutex_);
 
   // The last sequence number applied, none before the first.
@@ -142,7 +142,7 @@ class RankHealth {
   std::atomic<std::int64_t> last_message_at_{0};
   std::array<std::atomic<std::uint64_t>, kRankCountNames.size()> counts_{};
   mutable Mutex mutex_;
-  std::string detail_ KVR_GUARDED_BY(mutex_);
+  std::string detail_ KVR_GUARDED_BY(mutex_) = "no `events` endpoint is given for it";
   std::optional<StreamPosition> position_ KVR_GUARDED_BY(mutex_);
   RankLedger ledger_;
   RejectedLog rejected_;

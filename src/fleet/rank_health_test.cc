@@ -11,6 +11,7 @@ TEST(RankHealth, IsBlindUntilToldOtherwise) {
   const RankHealth health;
   EXPECT_EQ(health.status().state, RankState::kBlind);
   EXPECT_EQ(health.status().reason, StateReason::kNoEventSource);
+  EXPECT_EQ(health.detail(), "no `events` endpoint is given for it");
   EXPECT_FALSE(health.watermark());
   EXPECT_FALSE(health.connected());
 }
