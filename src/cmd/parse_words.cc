@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <memory>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -43,6 +44,19 @@ std::optional<std::string> UnknownFlag(const CLI::App& app, const std::vector<st
   return std::nullopt;
 }
 
+// The library shows what `--no-NAME` stands for, `--no-NAME{false}`, which nobody can type.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    constexpr std::string_view kMark = "{false}";
+    std::string name = CLI::Formatter::make_option_name(option, is_positional);
+    if (const std::size_t at = name.find(kMark); at != std::string::npos) {
+      name.erase(at, kMark.size());
+    }
+    return name;
+  }
+};
+
 }  // namespace
 
 CLI::Validator AboveZero() {
@@ -61,6 +75,7 @@ std::optional<int> ParseWords(CLI::App& app, const std::vector<std::string>& wor
     app.parse(std::move(reversed));
     return std::nullopt;
   } catch (const CLI::CallForHelp&) {
+    app.formatter(std::make_shared<HelpFormatter>());
     std::fputs(app.help().c_str(), stdout);
     return 0;
   } catch (const CLI::ParseError& error) {

@@ -117,6 +117,25 @@ class Builder final : public YAML::EventHandler {
   std::vector<Level> open_;
 };
 
+// What to look at, where the library's words alone do not help.
+std::string_view HintOf(const YAML::Exception& error, std::string_view text) {
+  for (int line = 0; line < error.mark.line && text.find('\n') != text.npos; ++line)
+    text.remove_prefix(text.find('\n') + 1);
+  text = text.substr(0, text.find('\n'));
+  const std::string_view indent = text.substr(0, text.find_first_not_of(" \t"));
+  if (indent.find('\t') != indent.npos) return "; the line begins with a tab: indent with spaces";
+  static constexpr std::string_view kOfIndent[] = {"illegal map value", "end of map not found",
+                                                   "end of sequence not found",
+                                                   "illegal block entry"};
+  for (const std::string_view message : kOfIndent) {
+    if (error.msg == message) {
+      return "; is this line, or one before, indented as its neighbours are, with a space behind "
+             "each `:` and `-`?";
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 Result<Node> ParseYaml(std::string_view text, std::string_view name) {
@@ -139,8 +158,8 @@ Result<Node> ParseYaml(std::string_view text, std::string_view name) {
                   fmt::format("{}: more than one document; keep the first", second.root.where));
     }
   } catch (const YAML::Exception& error) {
-    return Fail(ErrorCode::kUnprocessable,
-                fmt::format("{}:{}: {}", name, error.mark.line + 1, error.msg));
+    return Fail(ErrorCode::kUnprocessable, fmt::format("{}:{}: {}{}", name, error.mark.line + 1,
+                                                       error.msg, HintOf(error, text)));
   }
   return std::move(builder.root);
 }
