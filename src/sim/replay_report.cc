@@ -41,7 +41,7 @@ const std::vector<Table>& Tables() {
        {"errors", [](const ArmResult& a) { return fmt::format("{}", a.errors); }},
        {"cached", [](const ArmResult& a) { return Percent(a.CachedRatio()); }},
        {"predicted", [](const ArmResult& a) { return Percent(a.PredictedRatio()); }},
-       {"load CV", [](const ArmResult& a) { return fmt::format("{:.3f}", a.load_cv); }},
+       {"work CV", [](const ArmResult& a) { return fmt::format("{:.3f}", a.work_cv); }},
        {"TTFT mean", [](const ArmResult& a) { return Ms(a.ttft.mean); }},
        {"p50", [](const ArmResult& a) { return Ms(a.ttft.p50); }},
        {"p90", [](const ArmResult& a) { return Ms(a.ttft.p90); }},
@@ -107,7 +107,7 @@ void WriteArm(JsonWriter& json, const ArmResult& arm) {
   WriteDistribution(json, "ttft_ms", arm.ttft);
   WriteDistribution(json, "tpot_ms", arm.tpot);
   WriteDistribution(json, "e2e_ms", arm.e2e);
-  json.Field("load_cv", arm.load_cv);
+  json.Field("work_cv", arm.work_cv);
   json.Key("ranks");
   json.BeginArray();
   for (const RankLoad& rank : arm.ranks) {
@@ -196,7 +196,7 @@ std::string LoadChart(const ReplayReport& report) {
     }
     charts.push_back(std::move(chart));
   }
-  return ToSvg("Load per rank", charts, 2);
+  return ToSvg("Requests under way per rank (worker/rank)", charts, 2);
 }
 
 std::string Html(const ReplayReport& report, std::string_view charts) {
@@ -234,8 +234,9 @@ std::string Html(const ReplayReport& report, std::string_view charts) {
       to,
       "<p>cached: prompt tokens the engines reused, by their own usage reports. "
       "predicted: what the router expected when it chose. One cache of unlimited size "
-      "would have spared {}. load CV: standard deviation over mean of the tokens each rank "
-      "had to compute. sent late: how far behind its due time the client sent; the times include "
+      "would have spared {}. work CV: standard deviation over mean of the tokens each rank "
+      "had to compute in the whole run, which hides imbalance that passes. sent late: how far "
+      "behind its due time the client sent; the times include "
       "it.</p>\n{}</body></html>\n",
       Percent(report.infinite_cache_ratio), charts);
   return out;

@@ -70,7 +70,7 @@ TEST(ReplayStats, SumsUpAnArm) {
   EXPECT_EQ(arm.ranks[0].name, "1/0");
   EXPECT_EQ(arm.ranks[0].work_tokens, 1011u);
   EXPECT_EQ(arm.ranks[1].work_tokens, 499u);
-  EXPECT_NEAR(arm.load_cv, 256.0 / 755.0, 1e-9);
+  EXPECT_NEAR(arm.work_cv, 256.0 / 755.0, 1e-9);
 }
 
 TEST(ReplayStats, AnAnswerWhoseTokensWereNotSeenHasNoTimeToTheFirst) {
@@ -101,7 +101,7 @@ TEST(ReplayStats, M32AllRejectedGivesEmptyDistributions) {
   const ArmResult arm = SummarizeArm("kv", records, 1);
   EXPECT_EQ(arm.ttft.count, 0u);
   EXPECT_EQ(arm.CachedRatio(), 0);
-  EXPECT_EQ(arm.load_cv, 0);
+  EXPECT_EQ(arm.work_cv, 0);
 }
 
 TEST(ReplayStats, M15OneTokenGivesNoInterTokenSample) {
@@ -115,7 +115,7 @@ TEST(ReplayStats, M15OneTokenGivesNoInterTokenSample) {
 TEST(ReplayStats, AnIdleRankCountsInTheSpread) {
   const std::vector<RequestRecord> records = {Answered(0, 0, 100, 200, "1", 0)};
   const std::vector<std::string> expected = {"1/0", "2/0"};
-  EXPECT_DOUBLE_EQ(SummarizeArm("kv", records, 1, expected).load_cv, 1);
+  EXPECT_DOUBLE_EQ(SummarizeArm("kv", records, 1, expected).work_cv, 1);
 }
 
 TEST(ReplayStats, HitRatioLooksBackOnAFewSlices) {

@@ -168,7 +168,7 @@ ArmResult SummarizeArm(std::string name, std::span<const RequestRecord> records,
     }
     arm.hit_ratio.push_back(RatioOf(window_cached, window_prompt));
   }
-  arm.load_cv = CoefficientOfVariation(arm.ranks);
+  arm.work_cv = CoefficientOfVariation(arm.ranks);
   arm.ttft_sorted_ms = ttft;
   std::sort(arm.ttft_sorted_ms.begin(), arm.ttft_sorted_ms.end());
   arm.send_lag = Summarize(std::move(send_lag));

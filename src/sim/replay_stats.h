@@ -73,7 +73,7 @@ struct ArmResult {
   Distribution ttft;
   Distribution tpot;  // time per output token after the first; requests with at least two
   Distribution e2e;
-  double load_cv = 0;  // standard deviation over mean of work_tokens per rank
+  double work_cv = 0;  // standard deviation over mean of work_tokens per rank
   std::vector<RankLoad> ranks;
   std::vector<double> ttft_sorted_ms;
   // Actual cached / prompt tokens of the requests due in each slice and the kHitRatioWindow - 1
