@@ -6,12 +6,30 @@ import signal
 import time
 import unittest
 
-from kvr_testlib import (DEADLINE, SANITIZED, FakeEngine, Indexer, IndexerTest, main, removed, settle,
-                         stored)
+from kvr_testlib import (DEADLINE, SANITIZED, FakeEngine, Indexer, IndexerTest, Metrics, main, removed,
+                         settle, stored)
 from test_agent import Agent
 from test_engine_faults import FaultTest
 
 KIB = 1024
+
+
+def counted(process, what):
+    """What became of the rank's messages or events, all outcomes, less what was taken back."""
+    metrics = Metrics(process.client.get("/metrics").body.decode())
+    rank = {"worker_id": 1, "dp_rank": 0}
+    return (metrics.total(f"kvr_ingest_rank_{what}_total", **rank)
+            - metrics.total(f"kvr_ingest_rank_{what}_taken_back_total", **rank))
+
+
+def adds_up(agent, routers):
+    """docs/agent.md, "The counters add up": what the agent published is what each router counted."""
+    for router in routers:
+        for what in ("messages", "events"):
+            settle(lambda r=router, w=what: counted(r, w) - agent.total(f"kvr_publish_{w}_total"), 0)
+    settle(lambda: agent.total("kvr_ingest_rank_placements_total")
+           - agent.total("kvr_publish_events_received_total"), 0)
+    assert agent.total("kvr_publish_events_total") > 0
 
 
 class PathTest(FaultTest):
@@ -67,6 +85,10 @@ class PathTest(FaultTest):
 
 
 class Processes(PathTest):
+    def tearDown(self):
+        adds_up(self.agent, self.routers)
+        super().tearDown()
+
     def test_each_is_killed_in_turn(self):
         self.path()
         self.kill(self.mock)
@@ -127,6 +149,11 @@ class Processes(PathTest):
 class Messages(PathTest):
     """Faults of the engine's messages; nothing is lost for good."""
 
+    def tearDown(self):
+        settle(lambda: counted(self.agent, "messages") - self.mock.messages(), 0)
+        adds_up(self.agent, self.routers)
+        super().tearDown()
+
     def counts(self):
         return self.agent.total("kvr_ingest_replays_completed_total")
 
@@ -164,6 +191,46 @@ class Messages(PathTest):
         self.work()
         self.same()
         self.exact()
+
+
+class Counters(IndexerTest):
+    """Every event that the engine sent is told by /metrics of whoever follows, by what became of it."""
+
+    def test_each_event_is_applied_held_filtered_or_in_a_snapshot(self):
+        engine = FakeEngine(replay=True)
+        self.addCleanup(engine.close)
+        agent = Agent(1, [engine.endpoint], "--publish-replay-messages-max", 5, replay=[engine.replay])
+        self.addCleanup(agent.close)
+        engine.wait_subscriber()
+        for i in range(60):
+            engine.send(stored([100 + i], None, [i + 1] * 4))
+        twice = stored([7, 8], None, list(range(8)))
+        engine.send(twice, twice, removed([7]), {"type": "NoSuch"})  # a copy is left
+        engine.send(stored([200], None, [9] * 4, medium="weird"))
+        settle(lambda: counted(agent, "messages"), 62)
+        self.assertEqual(self.outcomes(agent, "events"),
+                         {"applied": 62, "held": 1, "unknown_event": 1, "unknown_medium": 1})
+
+        events, replay = agent.endpoints()
+        self.assertEqual(self.indexer.register(1, events, replay=replay).status, 201)
+        settle(lambda: self.indexer.listener(1)["state"], "exact")
+        told = counted(self.indexer, "messages")
+        for i in range(3):
+            engine.send(stored([300 + i], None, [500 + i] * 4))
+        settle(lambda: counted(self.indexer, "messages"), told + 3)
+        adds_up(agent, [self.indexer])
+        # The ring of 5 messages does not reach back, so that a snapshot told the others.
+        self.assertEqual(self.outcomes(self.indexer, "messages"), {"applied": 3, "snapshot": told})
+        published = agent.total("kvr_publish_events_total")
+        self.assertEqual(self.outcomes(self.indexer, "events"),
+                         {"applied": 3, "snapshot": published - 3})
+
+    @staticmethod
+    def outcomes(process, what):
+        metrics = Metrics(process.client.get("/metrics").body.decode())
+        name = f'kvr_ingest_rank_{what}_total{{worker_id="1",dp_rank="0",outcome="'
+        return {series[len(name):-2]: value for series, value in metrics.items()
+                if series.startswith(name) and value > 0}
 
 
 class Memory(IndexerTest):
