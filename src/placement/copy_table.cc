@@ -8,6 +8,7 @@ namespace kvr::placement {
 namespace {
 
 constexpr std::size_t kSmallest = 64;
+constexpr std::size_t kKept = 1'024;  // places; what is not larger keeps its room, empty or not
 // A table is halved when fewer than one place in so many is taken. Half of it is then a quarter
 // full at most, far from growing again: a rank that stores and removes around one size allocates
 // nothing.
@@ -82,12 +83,16 @@ void CopyTable::Erase(BlockRecord* record) {
   }
   keys[hole] = kEmpty;
   records[hole] = {};
-  if (keys_.size() > kSmallest && size_ * kSparse < keys_.size()) Rehash(keys_.size() / 2);
+  if (keys_.size() > kKept && size_ * kSparse < keys_.size()) Rehash(keys_.size() / 2);
 }
 
 void CopyTable::Clear() {
-  keys_ = std::vector<EngineHash>();  // unlike `= {}`, which keeps the room
-  records_ = std::vector<BlockRecord>();
+  if (keys_.size() > kKept) {
+    keys_ = std::vector<EngineHash>();  // unlike `= {}`, which keeps the room
+    records_ = std::vector<BlockRecord>();
+  }
+  std::fill(keys_.begin(), keys_.end(), kEmpty);
+  std::fill(records_.begin(), records_.end(), BlockRecord{});
   size_ = 0;
   has_zero_ = false;
   zero_ = {};

@@ -42,8 +42,8 @@ inline constexpr std::uint8_t kTwinsMax = 31;
 // Engine hash → record: open addressing with linear probing, the hashes apart from the records, so
 // that a search mostly stays in one cache line. A table of a large rank does not fit a cache; who
 // works on many hashes asks for them ahead with Prefetch. Grows by doubling, and is halved as it
-// empties; Clear gives everything back. Not thread-safe. Pointers are valid until the next Add,
-// Erase or Clear.
+// empties; Clear gives all but a small one back. Not thread-safe. Pointers are valid until the next
+// Add, Erase or Clear.
 class CopyTable {
  public:
   explicit CopyTable(std::size_t records_max) : records_max_(records_max) {}
