@@ -426,10 +426,12 @@ void RankStream::OnTick(Nanos now) {
       AttemptFailed("it is silent", now);
     }
   } else if (link_ == Link::kUp) {
-    if (heal_at_ && now >= *heal_at_ && foreign_) {
-      LookForRelease(now);
-    } else if (heal_at_ && now >= *heal_at_) {
-      Begin(unfilled_from_ && !replay_broken_ ? Purpose::kRefill : Purpose::kConfirm, now);
+    if (heal_at_ && now >= *heal_at_) {
+      if (foreign_) {
+        LookForRelease(now);
+      } else {
+        Begin(unfilled_from_ && !replay_broken_ ? Purpose::kRefill : Purpose::kConfirm, now);
+      }
     } else if (confirm_at_ && now >= *confirm_at_) {
       confirm_at_.reset();
       // Beyond the live messages although nothing is under way any more: is that number known?

@@ -17,11 +17,11 @@ constexpr Millis kReleasePauseMax{600'000};
 }  // namespace
 
 bool RankStream::DoubtsReplay(std::uint64_t sequence, Digest digest, Nanos now) {
-  if (proven_ && HasReplay() && next_ && sequence < *next_) {
-    const auto told = recent_.find(sequence);
-    if (told != recent_.end() && told->second != digest) ForgetProof();
-  }
-  if (proven_ || !HasReplay()) return false;
+  if (!HasReplay()) return false;
+  const bool below = next_ && sequence < *next_;
+  const auto replayed = below ? recent_.find(sequence) : recent_.end();
+  if (proven_ && replayed != recent_.end() && replayed->second != digest) ForgetProof();
+  if (proven_) return false;
   if (ahead_ && sequence >= ahead_->first) {
     const bool same = *ahead_ == std::pair(sequence, digest);
     ahead_.reset();
@@ -35,10 +35,9 @@ bool RankStream::DoubtsReplay(std::uint64_t sequence, Digest digest, Nanos now) 
     if (witnesses_.size() > kRecentMax) witnesses_.erase(std::next(witnesses_.begin()));
   }
   if (Blocking() || replay_broken_) return false;
-  if (next_ && sequence < *next_) {
+  if (below) {
     // Below what was replayed: a copy that was under way meanwhile, the first of a new engine
     // behind something that kept the link up, or the replay is of another engine.
-    const auto replayed = recent_.find(sequence);
     if (replayed != recent_.end() && replayed->second == digest) {
       Prove();
       return false;
@@ -138,7 +137,6 @@ void RankStream::Disown(std::string why, Nanos now) {
   StopReplay();
   Clear();
   ForgetProof();
-  told_.reset();
   foreign_ = true;
   replay_broken_ = false;
   unfilled_from_.reset();
@@ -155,15 +153,9 @@ void RankStream::Disown(std::string why, Nanos now) {
 }
 
 void RankStream::LookForRelease(Nanos now) {
-  const bool asks = newest_ && recent_.contains(*newest_);
+  if (newest_ && recent_.contains(*newest_)) Begin(Purpose::kRelease, now);
   release_pause_ = std::min(2 * release_pause_, kReleasePauseMax);
   heal_at_ = now + release_pause_;
-  if (!asks) return;
-  asked_ = *newest_;
-  purpose_ = Purpose::kRelease;
-  waiting_retry_ = false;
-  replay_deadline_ = now + options_.replay_silence;
-  sink_.StartReplay(asked_);
 }
 
 void RankStream::HandleRelease(std::uint64_t sequence, std::span<const std::byte> payload,

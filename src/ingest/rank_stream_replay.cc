@@ -39,6 +39,9 @@ void RankStream::Ask(Nanos now) {
     case Purpose::kRefill:
       asked_ = *unfilled_from_;
       break;
+    case Purpose::kRelease:
+      asked_ = *newest_;
+      break;
     default:
       asked_ = next_.value_or(0);
   }
