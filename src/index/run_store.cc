@@ -53,7 +53,7 @@ RunId RunStore::NewRun(BlockPlace at) {
 RunId RunStore::AddRun(BlockPlace at, std::span<const PlacedBlock> blocks) {
   const RunId run = NewRun(at);
   const auto count = static_cast<std::uint32_t>(blocks.size());
-  MakeRoom(At(run), count + count / 8 + 1);
+  MakeRoom(At(run), RoomFor(count));
   WriteBlocks(run, blocks);
   Link(run);
   Edit(run);
@@ -67,7 +67,7 @@ void RunStore::Append(RunId run, std::span<const PlacedBlock> blocks) {
     plane.Lengthen(meta.blocks);
   const std::uint32_t size = meta.blocks.size() + static_cast<std::uint32_t>(blocks.size());
   // Queries may still read what was cut off, so it is not written over.
-  if (size > meta.room || meta.written > meta.blocks.size()) MakeRoom(meta, size + size / 8 + 1);
+  if (size > meta.room || meta.written > meta.blocks.size()) MakeRoom(meta, RoomFor(size));
   WriteBlocks(run, blocks);
 }
 

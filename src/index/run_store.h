@@ -217,6 +217,7 @@ class RunStore {
   void AdoptChildren(RunId from, RunId to, Stretch where);
 
   // Columns.
+  static std::uint32_t RoomFor(std::uint32_t blocks) { return blocks + blocks / 8 + 1; }
   void MakeRoom(Meta& meta, std::uint32_t room);
   void WriteBlocks(RunId run, std::span<const PlacedBlock> blocks);
   [[nodiscard]] static std::span<const std::uint64_t> NamesOf(const Meta& meta, Stretch blocks) {
@@ -275,6 +276,8 @@ class RunStore {
   void Tidy(RunId run);
   void Cut(RunId run, std::uint32_t end);
   void Split(RunId run, std::uint32_t at);
+  // Makes a run of blocks of another, which has them, too, until it is shortened.
+  RunId TakeOff(RunId run, BlockPlace at, Stretch blocks);
   void SplitTailOff(RunId run, std::uint32_t at);
   void SplitHeadOff(RunId run, std::uint32_t at);
   // The run that is both then; kRootRun when they stay apart.

@@ -108,7 +108,7 @@ void RunStore::MoveCommon(RunId from, RunId to, Stretch blocks) {
 void RunStore::CopyColumns(RunId from, RunId to, Stretch blocks) {
   const Meta& source = At(from);
   Meta& target = At(to);
-  target.room = blocks.size() + blocks.size() / 8 + 1;
+  target.room = RoomFor(blocks.size());
   target.columns = std::make_unique_for_overwrite<std::uint64_t[]>(target.room * 2u);
   column_bytes_ += ColumnBytes(target.room);
   const std::uint32_t offset = blocks.begin - source.blocks.begin;
@@ -137,7 +137,7 @@ void RunStore::MoveBegin(RunId run, std::uint32_t begin) {
     names_.Move(key, {run, from + i}, {run, to + i});  // a strange one is not there
   }
   const std::uint32_t size = kept.end - begin;
-  const std::uint32_t room = size + size / 8 + 1;
+  const std::uint32_t room = RoomFor(size);
   auto columns = std::make_unique_for_overwrite<std::uint64_t[]>(std::size_t{room} * 2);
   std::copy_n(meta.columns.get() + from, kept.size(), columns.get() + to);
   std::copy_n(names.data(), kept.size(), columns.get() + room + to);
@@ -275,7 +275,7 @@ void RunStore::Cut(RunId run, std::uint32_t end) {
     plane.Shorten(meta.blocks);
   const std::uint32_t size = meta.blocks.size();
   if (size < meta.room / 2) {
-    MakeRoom(meta, size + size / 8 + 1);
+    MakeRoom(meta, RoomFor(size));
     ShrinkAliases(run);
   }
 }
@@ -292,28 +292,29 @@ void RunStore::Split(RunId run, std::uint32_t at) {
   }
 }
 
-void RunStore::SplitTailOff(RunId run, std::uint32_t at) {
-  const RunId tail = NewRun({run, at});
-  Meta& meta = At(run);
-  Meta& tail_meta = At(tail);
-  const Stretch moving{at, meta.blocks.end};
-  tail_meta.parent_generation = ++meta.generation;
-  CopyColumns(run, tail, moving);
-  MoveCommon(run, tail, moving);
-
-  RunDraft& tail_draft = Edit(tail);
-  RunDraft& draft = Edit(run);
-  tail_draft.used_at = UsedAt(run);
+RunId RunStore::TakeOff(RunId run, BlockPlace at, Stretch blocks) {
+  const RunId made = NewRun(at);
+  CopyColumns(run, made, blocks);
+  MoveCommon(run, made, blocks);
+  RunDraft& made_draft = Edit(made);
+  const RunDraft& draft = Edit(run);
+  made_draft.used_at = UsedAt(run);
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
-    draft.planes[plane].CopyStretch(moving, tail_draft.planes[plane]);
-  CopyAliases(run, tail, moving);
-  moved_(run, tail, moving);
+    draft.planes[plane].CopyStretch(blocks, made_draft.planes[plane]);
+  CopyAliases(run, made, blocks);
+  moved_(run, made, blocks);
+  return made;
+}
+
+void RunStore::SplitTailOff(RunId run, std::uint32_t at) {
+  Meta& meta = At(run);
+  ++meta.generation;
+  const RunId tail = TakeOff(run, {run, at}, {at, meta.blocks.end});
 
   meta.blocks.end = at;
-  for (PlaneDraft& plane : draft.planes)
+  for (PlaneDraft& plane : Edit(run).planes)
     plane.Shorten(meta.blocks);
-  const std::uint32_t size = meta.blocks.size();
-  MakeRoom(meta, size + size / 8 + 1);
+  MakeRoom(meta, RoomFor(meta.blocks.size()));
   ShrinkAliases(run);
 
   const Reshapes::Under under(directory_.reshapes);
@@ -326,24 +327,14 @@ void RunStore::SplitTailOff(RunId run, std::uint32_t at) {
 void RunStore::SplitHeadOff(RunId run, std::uint32_t at) {
   Meta& meta = At(run);
   const std::uint64_t hung_by = ChildHash(run);
-  const Stretch moving{meta.blocks.begin, at};
-  const RunId head = NewRun({meta.parent, moving.begin});
+  const std::uint32_t begin = meta.blocks.begin;
+  const RunId head = TakeOff(run, {meta.parent, begin}, {begin, at});
   Meta& head_meta = At(head);
   head_meta.parent_generation = meta.parent_generation;
-  CopyColumns(run, head, moving);
-  MoveCommon(run, head, moving);
-
-  RunDraft& head_draft = Edit(head);
-  RunDraft& draft = Edit(run);
-  head_draft.used_at = UsedAt(run);
-  for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
-    draft.planes[plane].CopyStretch(moving, head_draft.planes[plane]);
-  CopyAliases(run, head, moving);
-  moved_(run, head, moving);
 
   Unhang(run);
   MoveBegin(run, at);
-  for (PlaneDraft& plane : draft.planes)
+  for (PlaneDraft& plane : Edit(run).planes)
     plane.Shorten(meta.blocks);
   ShrinkAliases(run);
   meta.parent = head;
@@ -390,7 +381,7 @@ void RunStore::JoinInto(RunId run, RunId child) {
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
     draft.planes[plane].Join(View(child, plane), meta.blocks.end, joined);
   if (joined.size() > meta.room || meta.written > meta.blocks.size())
-    MakeRoom(meta, joined.size() + joined.size() / 8 + 1);
+    MakeRoom(meta, RoomFor(joined.size()));
   const std::uint32_t offset = meta.blocks.size();
   std::copy_n(child_meta.columns.get(), moving.size(), meta.columns.get() + offset);
   std::copy_n(child_meta.columns.get() + child_meta.room, moving.size(),
