@@ -37,12 +37,7 @@ struct Bench {
     const Snapshot snapshot = book.Build();
     Recorder runs;
     for (const Snapshot::Run& run : snapshot.runs) {
-      Mutation store;
-      store.event.tier = run.tier;
-      store.event.parent = run.parent;
-      store.event.eligible = run.eligible;
-      store.event.blocks = snapshot.BlocksOf(run);
-      runs.Take(store);
+      runs.Take(StoreOf(snapshot, run));
     }
     std::sort(runs.taken.begin(), runs.taken.end());
     return runs.Drain();

@@ -131,12 +131,7 @@ struct Bench {
 std::string TextOf(const Snapshot& snapshot) {
   std::string text = fmt::format("@{}", snapshot.cursor);
   for (const Snapshot::Run& run : snapshot.runs) {
-    Mutation store;
-    store.event.tier = run.tier;
-    store.event.parent = run.parent;
-    store.event.eligible = run.eligible;
-    store.event.blocks = snapshot.BlocksOf(run);
-    text += " " + publish::TextOf(store);
+    text += " " + publish::TextOf(StoreOf(snapshot, run));
   }
   return text;
 }

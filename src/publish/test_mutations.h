@@ -12,8 +12,19 @@
 #include <fmt/format.h>
 
 #include "publish/mutation.h"
+#include "publish/snapshot.h"
 
 namespace kvr::publish {
+
+// The store that tells of one run of a snapshot, from which it borrows.
+inline Mutation StoreOf(const Snapshot& snapshot, const Snapshot::Run& run) {
+  Mutation store;
+  store.event.tier = run.tier;
+  store.event.parent = run.parent;
+  store.event.eligible = run.eligible;
+  store.event.blocks = snapshot.BlocksOf(run);
+  return store;
+}
 
 // Owns what its mutations borrow. The content of block n is n + 1000, unless said otherwise.
 class Script {

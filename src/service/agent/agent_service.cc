@@ -72,12 +72,7 @@ void WriteRank(const PublishedRank& rank, const fleet::Snapshot& fleet, JsonWrit
     json.Field("state", RankStateName(status.state));
     json.Field("reason", StateReasonName(status.reason));
     json.Field("detail", source->health->detail());
-    json.Key("watermark");
-    if (const auto watermark = source->health->watermark()) {
-      json.Value(*watermark);
-    } else {
-      json.Null();
-    }
+    WriteOptional("watermark", source->health->watermark(), json);
     json.EndObject();
   }
   json.EndArray();

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/json_writer.h"
 #include "publish/fill_event.h"
+#include "service/common_pages.h"
 #include "wire/event_decoder.h"
 #include "wire/msgpack_reader.h"
 #include "wire/residency.h"
@@ -30,15 +31,6 @@ std::size_t WriteEncoded(std::string_view events, wire::RouterBatch& batch, Json
   KVR_CHECK(batch.events.size() == 1);
   wire::WriteRouterEvent(batch, batch.events.front(), json);
   return size;
-}
-
-void WriteOptional(std::string_view name, std::optional<std::uint64_t> value, JsonWriter& json) {
-  json.Key(name);
-  if (value) {
-    json.Value(*value);
-  } else {
-    json.Null();
-  }
 }
 
 std::string_view KindOf(RangeAnswer answer) {

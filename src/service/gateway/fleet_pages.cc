@@ -52,12 +52,7 @@ void WriteRank(const fleet::RankEntry& entry, const LoadByRank& loads,
   json.Field("reason", StateReasonName(status.reason));
   json.Field("detail", std::string_view(health.detail()));
   json.Field("connected", health.connected());
-  json.Key("watermark");
-  if (const auto watermark = health.watermark()) {
-    json.Value(*watermark);
-  } else {
-    json.Null();
-  }
+  WriteOptional("watermark", health.watermark(), json);
   if (const DigestReading digests = health.digests(); digests.evidence != DigestEvidence::kNone) {
     json.Field("digest_end", DigestEndName(digests.end));
     json.Field("digest_evidence", DigestEvidenceName(digests.evidence));
