@@ -16,9 +16,8 @@ namespace {
 static_assert(placement::kDropReasonCount <= fleet::RankLedger::kReasonsMax);
 
 // One sample a fate; those that never were are left out, but for the first.
-void CollectLedger(Rank rank, const fleet::RankLedger& ledger, metrics::SampleSink& sink) {
-  const metrics::Labels labels = {{"worker_id", fmt::to_string(Raw(rank.worker))},
-                                  {"dp_rank", fmt::to_string(rank.dp_rank)}};
+void CollectLedger(const metrics::Labels& labels, const fleet::RankLedger& ledger,
+                   metrics::SampleSink& sink) {
   const auto one = [&](const char* name, const char* help, const char* label,
                        std::string_view value, std::uint64_t count, bool always) {
     if (count == 0 && !always) return;
@@ -87,7 +86,7 @@ void CollectRank(Rank rank, const Target& target, Nanos now, metrics::SampleSink
                     "Blocks of a hybrid model beyond the number that is remembered", labels,
                     static_cast<double>(side.refused));
   }
-  CollectLedger(rank, health.ledger(), sink);
+  CollectLedger(labels, health.ledger(), sink);
   const index::RankStats stats = target.index->index->StatsOf(target.slot);
   // The slot may have gone to another rank since the list was made.
   if (stats.rank != rank) return;

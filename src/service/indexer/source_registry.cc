@@ -164,8 +164,10 @@ Result<std::shared_ptr<index::PartitionIndex>> SourceRegistry::FindIndex(
 
 void SourceRegistry::RemoveExpired() {
   // Relaxed: a partition that turned empty this moment has its grace before it.
+  const Nanos::rep due = next_expiry_.load(std::memory_order_relaxed);
+  if (due == kNever) return;  // without a look at the clock
   const Nanos now = clock_.Now();
-  if (now.count() <= next_expiry_.load(std::memory_order_relaxed)) return;
+  if (now.count() <= due) return;
   const Lock lock(mutex_);
   Nanos::rep next = kNever;
   for (auto empty = empty_since_.begin(); empty != empty_since_.end();) {
