@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json_writer.h"
 #include "model/rank_state.h"
 
 namespace kvr::service {
@@ -35,15 +36,6 @@ void AddBuildInfo(metrics::Registry& registry, std::string_view version) {
       .AddGauge("kvr_build_info", "Always 1; the labels say what is running",
                 {{"version", std::string(version)}})
       .Set(1);
-}
-
-void WriteOptional(std::string_view name, std::optional<std::uint64_t> value, JsonWriter& json) {
-  json.Key(name);
-  if (value) {
-    json.Value(*value);
-  } else {
-    json.Null();
-  }
 }
 
 bool HasExactRank(const fleet::Snapshot& fleet) {

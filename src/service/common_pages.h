@@ -2,13 +2,10 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/json_writer.h"
 #include "fleet/catalog.h"
 #include "metrics/registry.h"
 #include "net/http.h"
@@ -23,9 +20,6 @@ net::HttpResponse ReadyPage(std::size_t workers, const std::vector<std::string>&
 
 // kvr_build_info{version}: 1.
 void AddBuildInfo(metrics::Registry& registry, std::string_view version);
-
-// A field that is null when there is no value.
-void WriteOptional(std::string_view name, std::optional<std::uint64_t> value, JsonWriter& json);
 
 // Whether the picture of any rank is exact.
 bool HasExactRank(const fleet::Snapshot& fleet);

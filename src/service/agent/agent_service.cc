@@ -20,6 +20,7 @@
 #include "service/agent/rank_standing.h"
 #include "service/agent/recovery_answers.h"
 #include "service/common_pages.h"
+#include "service/optional_field.h"
 #include "service/rejected_page.h"
 
 namespace kvr::service {

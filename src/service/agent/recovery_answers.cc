@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/json_writer.h"
 #include "publish/fill_event.h"
-#include "service/common_pages.h"
+#include "service/optional_field.h"
 #include "wire/event_decoder.h"
 #include "wire/msgpack_reader.h"
 #include "wire/residency.h"

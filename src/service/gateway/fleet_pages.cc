@@ -9,6 +9,7 @@
 #include "base/json_writer.h"
 #include "model/rank_state.h"
 #include "service/common_pages.h"
+#include "service/optional_field.h"
 #include "service/recovery/dump_page.h"
 #include "service/rejected_page.h"
 
