@@ -2,6 +2,7 @@
 // refusal names what it is about; what is accepted is in range and, written out again, reads as the
 // same.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -20,8 +21,10 @@ using kvr::JsonWriter;
 using kvr::Raw;
 using kvr::Result;
 using kvr::service::BodyForm;
+using kvr::service::PeerBody;
 using kvr::service::QueryBody;
 using kvr::service::QueryByHashBody;
+using kvr::service::ReadPeerBody;
 using kvr::service::ReadQueryBody;
 using kvr::service::ReadQueryByHashBody;
 using kvr::service::ReadRegisterBody;
@@ -42,7 +45,12 @@ void CheckRefusal(const kvr::Error& error) {
   KVR_CHECK(!error.message.empty());
   if (error.code == ErrorCode::kBadJson) return;  // no field to name
   if (error.code == ErrorCode::kInvalidArgument) {
-    KVR_CHECK(error.message.find("cache_salt") != std::string::npos);
+    // Fields that are of the right type and yet cannot be meant.
+    constexpr std::array<std::string_view, 4> kRefused = {"cache_salt", "kind", "`engine`",
+                                                          "`media`"};
+    KVR_CHECK(std::any_of(kRefused.begin(), kRefused.end(), [&error](std::string_view field) {
+      return error.message.find(field) != std::string::npos;
+    }));
     return;
   }
   KVR_CHECK(error.code == ErrorCode::kUnprocessable);
@@ -64,6 +72,10 @@ void Write(JsonWriter& json, const RegisterBody& body) {
   json.Field("topic", body.source.topic);
   json.Field("block_size", body.block_size);
   json.Field("replace", body.replace);
+  json.Field("engine", kvr::fleet::kEngineKindNames[static_cast<std::size_t>(body.source.engine)]);
+  json.Field("media", body.source.lenient_media ? "lenient" : "strict");
+  if (body.source.image_token) json.Field("image_token_id", *body.source.image_token);
+  if (body.source.video_token) json.Field("video_token_id", *body.source.video_token);
 }
 
 bool Same(const RegisterBody& a, const RegisterBody& b) {
@@ -133,11 +145,21 @@ void Write(JsonWriter& json, const QueryByHashBody& body) {
     json.Value(Raw(hash));
   json.EndArray();
   Write(json, body.partition);
+  json.Field("kind", body.are_sequences ? "sequence" : "block");
   json.Field("include_zero", body.include_zero);
 }
 
 bool Same(const QueryByHashBody& a, const QueryByHashBody& b) {
-  return a.blocks == b.blocks && a.partition == b.partition && a.include_zero == b.include_zero;
+  return a.are_sequences == b.are_sequences && a.blocks == b.blocks && a.partition == b.partition &&
+         a.include_zero == b.include_zero;
+}
+
+void Write(JsonWriter& json, const PeerBody& body) {
+  json.Field("url", body.url);
+}
+
+bool Same(const PeerBody& a, const PeerBody& b) {
+  return a.url == b.url;
 }
 
 template <typename Body>
@@ -162,6 +184,10 @@ void Check(const Result<Body>& body, Result<Body> (*read)(std::string_view),
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if (data[0] % 16 == 8) {
+    Check(ReadPeerBody(text), ReadPeerBody, text);
+    return 0;
+  }
   const BodyForm form = data[0] % 8 < 4 ? BodyForm::kJson : BodyForm::kMsgpack;
   switch (data[0] % 4) {
     case 0:

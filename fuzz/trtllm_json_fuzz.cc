@@ -1,13 +1,15 @@
 // TensorRT-LLM's event lists. Byte 0 chooses the block size, 0 for whatever the first block has;
-// the rest is the payload. Limits hold, every event is whole, and a decoder that was reset is as
-// new.
+// the rest is the payload. Limits hold, every event is whole, a decoder that was reset is as new,
+// and what was decoded, written and read again, is the same.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/check.h"
 #include "wire/event_decoder.h"
+#include "wire/event_encoder.h"
 #include "wire/trtllm_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
@@ -18,6 +20,7 @@ using kvr::wire::EngineEvent;
 using kvr::wire::EventBatch;
 using kvr::wire::EventType;
 using kvr::wire::ExtraKey;
+using kvr::wire::GroupKind;
 
 // Small, so that inputs reach them.
 kvr::wire::DecodeLimits Limits() {
@@ -82,6 +85,55 @@ void CheckBatch(const EventBatch& batch) {
                            [](const auto& a, const auto& b) { return a.index < b.index; }));
 }
 
+// Whether the encoder has words for all that the batch is of: the main window, blocks of the
+// registered size, no parent of the name that means the root, and no second number of a token.
+bool CanBeWritten(const EventBatch& batch, std::uint32_t block_size) {
+  const auto event_can = [&](const EngineEvent& event) {
+    if (event.type == EventType::kIgnored || event.kind != GroupKind::kAbsent) return false;
+    if (event.type == EventType::kRemoved) return true;
+    const std::size_t tokens = event.tokens.count;
+    return event.hashes.count > 0 && event.parent != kvr::EngineHash{0} &&
+           (event.block_size == 0 ||
+            (event.block_size == block_size && tokens == event.hashes.count * block_size));
+  };
+  return block_size > 0 && batch.bad.empty() && !batch.events.empty() &&
+         std::all_of(batch.events.begin(), batch.events.end(), event_can) &&
+         std::none_of(batch.extra_keys.begin(), batch.extra_keys.end(),
+                      [](const ExtraKey& key) { return key.kind == ExtraKey::Kind::kOther; });
+}
+
+void CheckSameKeys(const EventBatch& a, const EngineEvent& x, const EventBatch& b,
+                   const EngineEvent& y) {
+  KVR_CHECK(x.extra_blocks.count == y.extra_blocks.count);
+  for (std::size_t i = 0; i < x.extra_blocks.count; ++i) {
+    KVR_CHECK(std::ranges::equal(
+        a.ExtraKeysOf(x, i), b.ExtraKeysOf(y, i), [](const ExtraKey& p, const ExtraKey& q) {
+          return p.kind == q.kind && p.text == q.text && p.offset == q.offset;
+        }));
+  }
+}
+
+void CheckRoundTrip(const EventBatch& batch, std::uint32_t block_size) {
+  if (!CanBeWritten(batch, block_size)) return;
+  std::string text;
+  EncodeEventBatch(batch, *kvr::wire::DialectByName("trtllm-json"), text);
+  kvr::wire::TrtllmJsonDecoder decoder;
+  EventBatch again;
+  KVR_CHECK(decoder.Decode(std::as_bytes(std::span(text)), Limits(), block_size, again));
+  KVR_CHECK(again.bad.empty() && again.dp_rank == batch.dp_rank);
+  KVR_CHECK(again.events.size() == batch.events.size());
+  for (std::size_t i = 0; i < batch.events.size(); ++i) {
+    const EngineEvent& x = batch.events[i];
+    const EngineEvent& y = again.events[i];
+    KVR_CHECK(x.type == y.type && x.medium == y.medium && x.every_tier == y.every_tier);
+    KVR_CHECK(x.parent == y.parent && x.block_size == y.block_size && x.kind == y.kind);
+    KVR_CHECK(x.lora_name == y.lora_name && x.cache_salt == y.cache_salt);
+    KVR_CHECK(std::ranges::equal(batch.HashesOf(x), again.HashesOf(y)));
+    KVR_CHECK(std::ranges::equal(batch.TokensOf(x), again.TokensOf(y)));
+    CheckSameKeys(batch, x, again, y);
+  }
+}
+
 void CheckSame(const EventBatch& a, const EventBatch& b) {
   KVR_CHECK(a.dp_rank == b.dp_rank && a.hashes == b.hashes && a.tokens == b.tokens);
   KVR_CHECK(a.bad.size() == b.bad.size());
@@ -107,6 +159,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     return 0;
   }
   CheckBatch(batch);
+  CheckRoundTrip(batch, block_size);
   EventBatch again;
   KVR_CHECK(decoder.Decode(payload, Limits(), block_size, again).has_value());
   CheckBatch(again);  // with what the first taught

@@ -47,12 +47,12 @@ void WriteHash(const ListScope& scope, EngineHash hash) {
   scope.json.Value(Raw(hash));
 }
 
-// The text that stands in the place of token `i` of the block; empty where a number does.
-std::string_view TextAt(std::span<const ExtraKey> keys, std::size_t i) {
+// The text that stands in the place of token `i` of the block; none where a number does.
+std::optional<std::string_view> TextAt(std::span<const ExtraKey> keys, std::size_t i) {
   const auto found = std::find_if(keys.begin(), keys.end(), [i](const ExtraKey& key) {
     return key.kind == ExtraKey::Kind::kBytes && key.offset == static_cast<std::int64_t>(i);
   });
-  return found == keys.end() ? std::string_view() : found->text;
+  return found == keys.end() ? std::nullopt : std::optional(found->text);
 }
 
 void WriteTokens(std::span<const TokenId> tokens, std::span<const ExtraKey> keys,
@@ -60,13 +60,13 @@ void WriteTokens(std::span<const TokenId> tokens, std::span<const ExtraKey> keys
   json.Key("tokens");
   json.BeginArray();
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const std::string_view text = TextAt(keys, i);
+    const auto text = TextAt(keys, i);
     json.BeginObject();
     json.Field("type", "unique_token");
-    if (text.empty()) {
-      json.Field("token_id", tokens[i]);
+    if (text) {
+      json.Field("token_id", *text);
     } else {
-      json.Field("token_id", text);
+      json.Field("token_id", tokens[i]);
     }
     json.Field("token_extra_id", 0);
     json.EndObject();
