@@ -40,6 +40,8 @@ class EventPlacer {
     if (told_ != nullptr) Settle(event, *told_, memory, out);
     return reason;
   }
+  // What was placed as the main group's is another's: the event at `index` told so.
+  void ChangeMain(std::uint32_t index, RankMemory& memory, PlacementBatch& out);
   // Removes the copies of chunks whose time is over: names are appended to `batch` for that.
   void ExpireChunks(wire::EventBatch& batch, RankMemory& memory, PlacementBatch& out);
   void NoteRank(RankMemory& memory, PlacementBatch& out);
@@ -56,6 +58,7 @@ class EventPlacer {
   void FollowMain(const wire::EngineEvent& event, std::optional<std::uint32_t> before,
                   RankMemory& memory, PlacementBatch& out);
   void TakeBack(const wire::EngineEvent& event, RankMemory& memory, PlacementBatch& out);
+  void TakeAllBack(const wire::EngineEvent& event, RankMemory& memory, PlacementBatch& out);
   void Settle(const wire::EngineEvent& event, GroupTable::Group& group, RankMemory& memory,
               PlacementBatch& out);
   void StoreHeld(const wire::EngineEvent& event, const GroupTable::Group& group, Tier tier,

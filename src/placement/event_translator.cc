@@ -66,14 +66,19 @@ class EventTranslator::Impl {
     out.dp_rank = batch_.dp_rank;
     placer_.Begin();
     std::span<const wire::BadEvent> bad = batch_.bad;
-    for (const EngineEvent& event : batch_.events) {
+    for (std::size_t i = 0; i < batch_.events.size(); ++i) {
+      const EngineEvent& event = batch_.events[i];
       DropBad(bad, event.index, *memory, out);
+      if (batch_.new_main_from == i) placer_.ChangeMain(event.index, *memory, out);
       if (const auto reason = placer_.Place(event, batch_, *memory, out)) {
         Drop(DroppedEvent{event.index, *reason, {}, event.block_size}, out);
       }
       out.made_until.push_back(static_cast<std::uint32_t>(out.events.size()));
     }
     DropBad(bad, std::numeric_limits<std::uint32_t>::max(), *memory, out);
+    if (batch_.new_main_from == batch_.events.size()) {
+      placer_.ChangeMain(batch_.bad.back().index, *memory, out);  // a bad event told so
+    }
     if (memory->chunks.expires()) placer_.ExpireChunks(batch_, *memory, out);
     placer_.NoteRank(*memory, out);
     placer_.End(out);

@@ -109,12 +109,7 @@ void EventPlacer::TakeBack(const EngineEvent& event, RankMemory& memory, Placeme
   ++stats_.main_changes;
   GroupTable::Group* former = memory.owner ? memory.groups.Find(*memory.owner) : nullptr;
   if (former == nullptr || memory.numberless || !memory.blocks.complete()) {
-    // Which copies are whose nobody can tell any more.
-    memory.ForgetCopies();
-    out.lost_copies = true;
-    Emit(event, PlacementKind::kCleared, Tier::kDevice, memory, out);
-    ends_.push_back(0);
-    return;
+    return TakeAllBack(event, memory, out);
   }
   for (const Tier tier : kPathTiers) {
     const std::size_t before = out.removed.size();
@@ -145,6 +140,22 @@ void EventPlacer::TakeBack(const EngineEvent& event, RankMemory& memory, Placeme
     return !record.held();
   });
   memory.owner.reset();
+}
+
+// Which copies are whose nobody can tell any more.
+void EventPlacer::TakeAllBack(const EngineEvent& event, RankMemory& memory, PlacementBatch& out) {
+  memory.ForgetCopies();
+  out.lost_copies = true;
+  Emit(event, PlacementKind::kCleared, Tier::kDevice, memory, out);
+  ends_.push_back(0);
+}
+
+void EventPlacer::ChangeMain(std::uint32_t index, RankMemory& memory, PlacementBatch& out) {
+  if (memory.blocks.size() == 0 && memory.blocks.complete()) return;
+  ++stats_.main_changes;
+  EngineEvent event;
+  event.index = index;
+  TakeAllBack(event, memory, out);
 }
 
 // After a store that told something new of a group.

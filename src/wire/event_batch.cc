@@ -23,6 +23,7 @@ void EventBatch::Clear() {
   legacy_layouts = 0;
   skipped = {};
   trailing_bytes = 0;
+  new_main_from.reset();
   hashes.clear();
   tokens.clear();
   extra_blocks.clear();

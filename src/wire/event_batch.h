@@ -127,6 +127,9 @@ struct EventBatch {
   std::uint32_t legacy_layouts = 0;  // positional events whose tail was read by type, not by place
   SkippedFields skipped;             // of the events that were decoded
   std::size_t trailing_bytes = 0;    // after the batch value, ignored
+  // TensorRT-LLM: from this event on another window is the main one; what came before as the main
+  // one's, in this batch or an earlier one, was another's.
+  std::optional<std::uint32_t> new_main_from;
 
   // What the events' slices point into.
   std::vector<EngineHash> hashes;

@@ -157,16 +157,24 @@ class TrtllmJsonDecoder::Impl {
     minor_ = false;
     type_ = TypeOf(*type);
     if (*type == "created") {
-      windows_.Created(window_);
+      NoteWindow(&WindowTable::Created, batch);
       Add(EventType::kIgnored, "", batch);
       return std::nullopt;
     }
-    windows_.Seen(window_);
+    NoteWindow(&WindowTable::Seen, batch);
     minor_ = windows_.IsMinor(window_);
     if (*type == "stored") return Stored(data, batch);
     if (*type == "removed") return Removed(data, batch);
     if (*type == "updated") return Updated(data, batch);
     return DecodeErrc::kUnknownEvent;
+  }
+
+  void NoteWindow(void (WindowTable::*note)(std::uint64_t), EventBatch& batch) {
+    const std::uint64_t before = windows_.main();
+    (windows_.*note)(window_);
+    if (before != 0 && windows_.main() != before) {
+      batch.new_main_from = static_cast<std::uint32_t>(batch.events.size());
+    }
   }
 
   // A move is a removal, too.

@@ -39,6 +39,7 @@ class WindowTable {
     }
   }
 
+  [[nodiscard]] std::uint64_t main() const { return main_; }  // 0 before any window was told
   [[nodiscard]] bool IsMinor(std::uint64_t window) const { return window != 0 && window < main_; }
   // Since the last reset it was announced, or somebody spoke of it: it only grows from then on.
   [[nodiscard]] bool main_is_seen() const { return seen_main_; }

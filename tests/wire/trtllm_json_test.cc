@@ -323,6 +323,46 @@ TEST(TrtllmJson, WindowsAreLearnedFromEventsToo) {
   EXPECT_EQ(Feed(stream, R"({"event_id":1,"data":)" + store + "}"), "stored device 11=A");
 }
 
+// Who comes late may hear of a small window first. What was stored as the main one's is cleared
+// when a larger window is heard of: the small one's removals would not take it away.
+TEST(TrtllmJson, ALargerWindowHeardOfLaterTakesTheIndexOver) {
+  const std::string small = Event(Stored("null", Block(11, {1, 2, 3, 4})), 512);
+  const std::string large = Event(Stored("null", Block(12, {5, 6, 7, 8})), 4096);
+  const std::string moved = Event(
+      R"({"type":"updated","block_hash":11,"cache_level":{"new_value":2,"old_value":0}})", 512);
+  const std::string no_hash = Event(Stored("null", R"({"tokens":[]})"), 4096);
+  const std::string created =
+      Event(R"({"type":"created","num_blocks_per_cache_level":[8,0]})", 4096);
+  const struct {
+    std::string_view id;
+    std::vector<std::string> lists;
+    std::string last;  // what the last list does
+    bool lost = true;
+  } rows[] = {
+      {"in a later list", {small, large}, "cleared; stored device 12=B"},
+      {"in the same list",
+       {"[" + small + "," + large + "]"},
+       "stored device 11=A; cleared; stored device 12=B"},
+      {"from the engine itself", {small, created}, "cleared; drop 0 ignored_event"},
+      {"from an event that cannot be decoded", {small, no_hash}, "cleared; drop 0 decode_error"},
+      {"after all of it went to the disk", {small, moved, large}, "cleared; stored device 12=B"},
+      {"nothing is there any more",
+       {small, Removed("11", 512), large},
+       "stored device 12=B",
+       false},
+      {"heard of before", {large, small, large}, "stored device 12=B", false},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Stream stream;
+    std::string last;
+    for (const std::string& list : row.lists)
+      last = Feed(stream, list);
+    EXPECT_EQ(last, row.last);
+    EXPECT_EQ(stream.batch().lost_copies, row.lost);
+  }
+}
+
 TEST(TrtllmJson, RemovalsOfPartialBlocksAreLeftOut) {
   Stream stream;
   Feed(stream, Event(Stored("null", Block(11, {1, 2, 3, 4}) + "," + Block(12, {5}))));
