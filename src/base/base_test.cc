@@ -1,6 +1,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -92,6 +93,36 @@ TEST(JsonWriter, ReplacesBytesThatAreNoUtf8) {
     std::string out;
     AppendJsonString(out, bad);
     EXPECT_NE(out.find("\xEF\xBF\xBD"), std::string::npos);
+  }
+}
+
+// Longer than what is written at a time, and with numbers of every length at each place in it.
+TEST(JsonWriter, ListsOfNumbersAreAsOneByOne) {
+  for (const std::size_t count : {0u, 1u, 5'000u}) {
+    std::vector<std::uint32_t> values;
+    std::uint32_t value = 1;
+    for (std::size_t i = 0; i < count; ++i) {
+      values.push_back(i % 97 == 0 ? std::numeric_limits<std::uint32_t>::max() : value);
+      value = value > 400'000'000 ? static_cast<std::uint32_t>(i % 7) : value * 10;
+    }
+    std::string one_by_one;
+    JsonWriter single(one_by_one);
+    single.BeginObject();
+    single.Key("n");
+    single.BeginArray();
+    for (const std::uint32_t number : values)
+      single.Value(number);
+    single.EndArray();
+    single.Field("after", std::int64_t{-1});
+    single.EndObject();
+    std::string list;
+    JsonWriter whole(list);
+    whole.BeginObject();
+    whole.Key("n");
+    whole.Numbers(values);
+    whole.Field("after", std::int64_t{-1});
+    whole.EndObject();
+    EXPECT_EQ(list, one_by_one);
   }
 }
 

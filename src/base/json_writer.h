@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -37,6 +38,8 @@ class JsonWriter {
       Unsigned(static_cast<std::uint64_t>(value));
     }
   }
+  // A list; faster than one by one.
+  void Numbers(std::span<const std::uint32_t> values);
   void Null();
   // `json` must be one valid JSON value.
   void Raw(std::string_view json);

@@ -203,10 +203,7 @@ std::string QueryAnswer(const OverlapScores& scores, std::uint32_t block_size,
   }
   json.EndObject();
   json.Key("frequencies");
-  json.BeginArray();
-  for (const std::uint32_t holders : scores.device_holders())
-    json.Value(holders);
-  json.EndArray();
+  json.Numbers(scores.device_holders());
   json.Key("instances");
   json.BeginObject();
   for (const auto& [id, instance] : instances) {
