@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <string_view>
@@ -394,6 +395,9 @@ TEST(ReplayTest, MeasuresEverything) {
   EXPECT_EQ(result.fill.write.blocks, counts.update_blocks());
   EXPECT_EQ(result.fill.memory.held_blocks, counts.stored_blocks - counts.removed_blocks);
   EXPECT_GT(result.fill.memory.reported_bytes, 0u);
+  EXPECT_EQ(std::accumulate(result.fill.memory.bytes_of.begin(), result.fill.memory.bytes_of.end(),
+                            std::uint64_t{0}),
+            result.fill.memory.reported_bytes);
   EXPECT_EQ(result.alone.count, counts.queries);
   EXPECT_EQ(result.readers.size(), 2u);
   ASSERT_EQ(result.open_loop.size(), 2u);

@@ -115,6 +115,7 @@ FillResult MeasureFill(const IndexFeed& feed) {
   result.memory.distinct_blocks = stats.nodes;
   result.memory.idle_blocks = stats.idle_nodes;
   result.memory.reported_bytes = stats.bytes;
+  result.memory.bytes_of = stats.bytes_of;
   result.failed_updates = result.index->failed();
   return result;
 }

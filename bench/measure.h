@@ -1,6 +1,7 @@
 // What is measured of an index, each on an index of its own or on the state after all updates.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "bench/index_feed.h"
+#include "index/prefix_index.h"
 
 namespace kvr::bench {
 
@@ -30,11 +32,12 @@ struct WriteResult {
 };
 
 struct MemoryResult {
-  std::uint64_t held_blocks = 0;      // (rank, tier, block) triples
-  std::uint64_t distinct_blocks = 0;  // that somebody holds
-  std::uint64_t idle_blocks = 0;      // kept besides
-  std::uint64_t reported_bytes = 0;   // by the index itself
-  std::uint64_t heap_bytes = 0;       // by the allocator, its own overhead included
+  std::uint64_t held_blocks = 0;                               // (rank, tier, block) triples
+  std::uint64_t distinct_blocks = 0;                           // that somebody holds
+  std::uint64_t idle_blocks = 0;                               // kept besides
+  std::uint64_t reported_bytes = 0;                            // by the index itself
+  std::array<std::uint64_t, index::kHeapUseCount> bytes_of{};  // the same, by use
+  std::uint64_t heap_bytes = 0;  // by the allocator, its own overhead included
 };
 
 // One thread applies all updates to an empty index.

@@ -97,6 +97,11 @@ std::string ReplayJson(const ReplayResult& result) {
   json.Field("idle_blocks", memory.idle_blocks);
   json.Field("heap_bytes", memory.heap_bytes);
   json.Field("reported_bytes", memory.reported_bytes);
+  json.Key("bytes_of");
+  json.BeginObject();
+  for (std::size_t use = 0; use < index::kHeapUseCount; ++use)
+    json.Field(index::kHeapUseNames[use], memory.bytes_of[use]);
+  json.EndObject();
   json.Field("heap_bytes_per_held_block", Per(memory.heap_bytes, memory.held_blocks));
   json.EndObject();
   json.Key("query_loop");
@@ -153,6 +158,12 @@ std::string ReplayText(const ReplayResult& result) {
       "one by the allocator; {:.1f} a held block by the index itself\n",
       Per(memory.heap_bytes, memory.held_blocks), Per(memory.heap_bytes, memory.distinct_blocks),
       Per(memory.reported_bytes, memory.held_blocks));
+  out += "  of it, bytes a held block    ";
+  for (std::size_t use = 0; use < index::kHeapUseCount; ++use) {
+    out += fmt::format("{}{} {:.1f}", use == 0 ? "" : ", ", index::kHeapUseNames[use],
+                       Per(memory.bytes_of[use], memory.held_blocks));
+  }
+  out += '\n';
   out += fmt::format("query, back to back            {:.0f} ns, fastest pass {:.0f} ns\n",
                      result.loop.median_ns, result.loop.best_ns);
   out += Line("query, timed alone", result.alone);
