@@ -103,13 +103,21 @@ std::size_t HeldOf(std::span<const EngineHash> hashes, std::span<const Placement
   }));
 }
 
+// What takes blocks of the event's away: before it the rank may have been cleared for another
+// reason.
+std::span<const PlacementEvent> RemovalsOf(const ShownEvent& shown) {
+  const bool cleared = !shown.placed.empty() && shown.placed[0].kind == PlacementKind::kCleared;
+  return shown.placed.subspan(cleared ? 1 : 0);
+}
+
 // "from device", or of several tiers ": 1 from device, 1 from host_pinned".
 std::string FromTiers(const DecodedBatch& decoded, const ShownEvent& shown) {
-  if (shown.placed.empty() && shown.event->every_tier) return {};
-  if (shown.placed.empty()) return fmt::format(" from {}", TierText(decoded, *shown.event));
-  if (shown.placed.size() == 1) return fmt::format(" from {}", TierName(shown.placed[0].tier));
+  const auto parts = RemovalsOf(shown);
+  if (parts.empty() && shown.event->every_tier) return {};
+  if (parts.empty()) return fmt::format(" from {}", TierText(decoded, *shown.event));
+  if (parts.size() == 1) return fmt::format(" from {}", TierName(parts[0].tier));
   std::string text;
-  for (const PlacementEvent& part : shown.placed) {
+  for (const PlacementEvent& part : parts) {
     text += fmt::format("{} {} from {}", text.empty() ? ":" : ",", part.removed.size(),
                         TierName(part.tier));
   }
@@ -119,12 +127,12 @@ std::string FromTiers(const DecodedBatch& decoded, const ShownEvent& shown) {
 std::string RemovedText(const DecodedBatch& decoded, const ShownEvent& shown) {
   const auto hashes = decoded.batch.HashesOf(*shown.event);
   std::string text = Plural(hashes.size(), "block") + " removed" + FromTiers(decoded, shown);
-  const std::size_t held = HeldOf(hashes, shown.placed);
+  const std::size_t held = HeldOf(hashes, RemovalsOf(shown));
   if (held > 0) text += fmt::format("; {} stay, for the engine holds another copy", held);
   return text;
 }
 
-// What a store does to an index beside storing its own blocks.
+// What an event does to an index beside storing or removing its own blocks.
 std::string AsideText(const PlacementEvent& placed) {
   switch (placed.kind) {
     case PlacementKind::kStored:
@@ -142,9 +150,13 @@ std::string AsideText(const PlacementEvent& placed) {
 
 std::string AsidesText(const ShownEvent& shown) {
   std::string text;
-  if (shown.event->type != wire::EventType::kStored) return text;
+  const wire::EventType type = shown.event->type;
   for (const PlacementEvent& placed : shown.placed) {
-    if (&placed != shown.own) text += "; " + AsideText(placed);
+    const bool aside =
+        type == wire::EventType::kStored
+            ? &placed != shown.own
+            : type != wire::EventType::kCleared && placed.kind == PlacementKind::kCleared;
+    if (aside) text += "; " + AsideText(placed);
   }
   return text;
 }
@@ -182,7 +194,8 @@ void ExplainBatch(const DecodedBatch& decoded, SaltNames& salts, std::string& ou
     lines.push_back({dropped.index, DroppedText(dropped, decoded)});
   for (const ShownEvent& shown : decoded.events) {
     const std::string asides = AsidesText(shown);
-    const bool removed = shown.event->type == wire::EventType::kRemoved && !shown.placed.empty();
+    const bool removed =
+        shown.event->type == wire::EventType::kRemoved && !RemovalsOf(shown).empty();
     if (!shown.dropped || removed) {
       lines.push_back({shown.event->index, "kept: " + KeptText(decoded, shown, salts) + asides});
     } else if (!asides.empty()) {

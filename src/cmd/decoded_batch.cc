@@ -101,9 +101,10 @@ void AddTold(const PlacementBatch& placed, std::uint32_t block_size, std::vector
   }
 }
 
-// What was made of no event.
+// What was made of no event. A clear is told as lost copies.
 void AddExpired(std::span<const PlacementEvent> rest, std::vector<Fact>& facts) {
   for (const PlacementEvent& event : rest) {
+    if (event.kind == PlacementKind::kCleared) continue;
     facts.push_back(
         {"expired", fmt::format("{} removed from {}: the time of their chunks is over, "
                                 "or there is no room for them",

@@ -44,6 +44,7 @@ class EventTranslator::Impl {
     if (router_.Takes(payload, json, options_.limits)) return TranslateRouterEvents(out);
     auto decoded = json ? json_.Decode(payload, options_.limits, options_.block_size, batch_)
                         : wire::DecodeEventBatch(payload, options_.limits, batch_);
+    if (batch_.new_main_from) ++main_changes_;
     RankMemory* memory =
         decoded ? MemoryOf(batch_.dp_rank.value_or(options_.rank.dp_rank)) : nullptr;
     if (memory == nullptr) {
@@ -65,6 +66,12 @@ class EventTranslator::Impl {
     out.ts = batch_.ts;
     out.dp_rank = batch_.dp_rank;
     placer_.Begin();
+    // An event of another rank told so: before this one's removals, which are no longer the main
+    // window's.
+    if (memory->main_changes + (batch_.new_main_from ? 1u : 0u) < main_changes_) {
+      placer_.ChangeMain(0, *memory, out);
+    }
+    memory->main_changes = main_changes_;
     std::span<const wire::BadEvent> bad = batch_.bad;
     for (std::size_t i = 0; i < batch_.events.size(); ++i) {
       const EngineEvent& event = batch_.events[i];
@@ -182,7 +189,8 @@ class EventTranslator::Impl {
   RouterPlacement router_;
   DigestSense digests_;
   EventPlacer placer_{options_, stats_};
-  wire::EventBatch batch_;  // kept for its capacity
+  std::uint64_t main_changes_ = 0;  // told by EventBatch::new_main_from
+  wire::EventBatch batch_;          // kept for its capacity
 };
 
 EventTranslator::EventTranslator(const TranslatorOptions& options)

@@ -28,6 +28,8 @@ struct RankMemory {
   // group that was the main one then, and whether any came without a number.
   std::optional<std::uint32_t> owner;
   bool numberless = false;
+  // Of the stream's changes of the main window, so many were applied to this rank.
+  std::uint64_t main_changes = 0;
 
   // All copies are gone. What groups are stays known.
   void ForgetCopies() {

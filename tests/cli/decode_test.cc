@@ -271,6 +271,30 @@ TEST(DecodeCommand, AllThatAnEventDoesIsTold) {
       << moved;
 }
 
+// A rank is cleared before its event when another rank told of a larger window: no word of what the
+// event itself did may be about that.
+TEST(DecodeCommand, AClearBeforeAnEventIsToldApartFromIt) {
+  const auto stored = [](int rank, int hash, int window) {
+    return fmt::format(
+        R"([{{"attention_dp_rank":{},"window_size":{},"data":{{"type":"stored","blocks":[{{)"
+        R"("block_hash":{},"tokens":[{{"token_id":1}},{{"token_id":2}},{{"token_id":3}},{{"token_id":4}}]}}]}}}}])",
+        rank, window, hash);
+  };
+  const std::string removed =
+      R"([{"attention_dp_rank":1,"window_size":8,"data":{"type":"removed","block_hashes":[11]}}])";
+  std::string frames;
+  for (const std::string& list :
+       {stored(0, 11, 8), stored(1, 11, 8), stored(0, 12, 4096), removed}) {
+    frames += ToHex(std::as_bytes(std::span(list))) + "\n";
+  }
+  const std::string words = Explain(frames);
+  const std::string last = words.substr(words.find("frame 4"));
+  EXPECT_NE(last.find("event 0 dropped, non_main_group"), std::string::npos) << last;
+  EXPECT_NE(last.find("event 0 all the same: all blocks of the rank cleared"), std::string::npos)
+      << last;
+  EXPECT_EQ(last.find(" stay"), std::string::npos) << last;
+}
+
 TEST(DecodeCommand, RemovalsTellEveryTier) {
   const std::string tokens = R"([{"token_id":1},{"token_id":2},{"token_id":3},{"token_id":4}])";
   const auto stored = [&](std::string_view hash, std::string_view parent) {

@@ -363,6 +363,62 @@ TEST(TrtllmJson, ALargerWindowHeardOfLaterTakesTheIndexOver) {
   }
 }
 
+// The windows are the stream's, whichever of its ranks speaks of them: another rank follows before
+// its own next event is placed, for that may be the removal.
+TEST(TrtllmJson, ALargerWindowIsEveryRanks) {
+  const auto of = [](int rank, std::string event) {
+    event.pop_back();
+    return event + R"(,"attention_dp_rank":)" + std::to_string(rank) + "}";
+  };
+  const std::string small = Event(Stored("null", Block(11, {1, 2, 3, 4})), 8);
+  const std::string large = Event(Stored("null", Block(12, {5, 6, 7, 8})), 4096);
+  const std::string larger = Event(Stored("null", Block(13, {1, 2, 3, 4})), 8192);
+  const struct {
+    std::string_view id;
+    std::vector<std::string> lists;
+    std::string last;  // what the last list does
+    bool lost = true;
+  } rows[] = {
+      {"a removal",
+       {of(0, small), of(1, small), of(0, large), of(1, Removed("11", 8))},
+       "cleared @1; drop 0 non_main_group"},
+      {"a store",
+       {of(0, small), of(1, small), of(0, large), of(1, large)},
+       "cleared @1; stored @1 device 12=B"},
+      {"a list that cannot be decoded",
+       {of(0, small), of(1, small), of(0, large), "[" + of(1, Event("{}")) + "," + "7]"},
+       "drop 0 decode_error; drop 1 decode_error",
+       false},  // of no rank that can be read
+      {"once only",
+       {of(0, small), of(1, small), of(0, large), of(1, large), of(1, Removed("12"))},
+       "removed @1 device 12",
+       false},
+      {"twice in a row",
+       {of(1, small), of(0, large), of(0, larger), of(1, Removed("11", 8))},
+       "cleared @1; drop 0 non_main_group"},
+      {"once more by itself",
+       {of(1, small), of(0, large), of(1, larger)},
+       "cleared @1; stored @1 device 13=A"},
+      {"a rank that had nothing",
+       {of(0, small), of(0, large), of(1, large)},
+       "stored @1 device 12=B",
+       false},
+      {"a rank that comes after the change",
+       {of(0, small), of(0, large), of(1, large), of(1, large)},
+       "stored @1 device 12=B",
+       false},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Stream stream;
+    std::string last;
+    for (const std::string& list : row.lists)
+      last = Feed(stream, list);
+    EXPECT_EQ(last, row.last);
+    EXPECT_EQ(stream.batch().lost_copies, row.lost);
+  }
+}
+
 TEST(TrtllmJson, RemovalsOfPartialBlocksAreLeftOut) {
   Stream stream;
   Feed(stream, Event(Stored("null", Block(11, {1, 2, 3, 4}) + "," + Block(12, {5}))));
