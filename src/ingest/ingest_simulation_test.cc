@@ -13,6 +13,7 @@
 
 #include "base/rng.h"
 #include "index/index_set.h"
+#include "index/rank_copy.h"
 #include "ingest/message.h"
 #include "ingest/source.h"
 #include "ingest/test_engine.h"
@@ -32,6 +33,7 @@ struct Scenario {
   bool burns_numbers = false;   // a batch that is neither sent nor kept
   bool keeps_numbers = false;   // some restarts go on with the old numbers
   bool foreign_replay = false;  // the ring is of another engine, which publishes, too
+  bool warm_starts = false;     // the router starts anew, with what one before it knew
 };
 
 constexpr Rank kRank{WorkerId{1}, 0};
@@ -49,15 +51,7 @@ class Simulation {
     TestEngine other(kOther, 77);
     other.Store(0);
     Feed(other);
-    Ingest::Options options;
-    options.stream.clear_on_loss = scenario.clear_on_loss;
-    options.stream.parked_messages_max = 8;
-    SourceSpec spec;
-    spec.rank = kRank;
-    spec.source.endpoint = "tcp://engine:1";
-    if (scenario.has_replay) spec.source.replay_endpoint = "tcp://engine:2";
-    source_ = *Source::Open(std::move(spec), targets_[kRank].health, options, poller_, targets_,
-                            metrics_, clock_);
+    Open(std::nullopt);
   }
 
   void Run() {
@@ -90,6 +84,7 @@ class Simulation {
   }
   const fleet::RankHealth& health() const { return *targets_.at(kRank).health; }
   const StreamStats& stats() const { return source_->stream().stats(); }
+  std::uint64_t router_starts() const { return router_starts_; }
   // Of the engine that now is.
   std::uint64_t told_messages() const { return next_; }
 
@@ -99,7 +94,50 @@ class Simulation {
     std::string payload;
   };
 
+  void Open(std::optional<SourceSpec::Recovered> recovered) {
+    Ingest::Options options;
+    options.stream.clear_on_loss = scenario_.clear_on_loss;
+    options.stream.parked_messages_max = 8;
+    SourceSpec spec;
+    spec.rank = kRank;
+    spec.source.endpoint = "tcp://engine:1";
+    if (scenario_.has_replay) spec.source.replay_endpoint = "tcp://engine:2";
+    spec.recovered = std::move(recovered);
+    source_ = *Source::Open(std::move(spec), targets_[kRank].health, options, poller_, targets_,
+                            metrics_, clock_);
+  }
+
+  // As a snapshot file and a dump are made.
+  void TakeSnapshot() {
+    Saved& saved = saved_.emplace_back();
+    saved.applied = targets_.at(kRank).health->position();
+    index_->index->CopyRank(kRank, saved.held);
+    if (saved_.size() > 2) saved_.pop_front();
+  }
+
+  // With the last picture of this router or that of another one, older; of a dump in the form that
+  // has no positions, only the blocks.
+  void RestartRouter() {
+    SetLink(false);
+    source_.reset();
+    PlacementEvent nothing;
+    nothing.kind = PlacementKind::kCleared;
+    nothing.rank = kRank;
+    Target& target = targets_.at(kRank);
+    index_->index->Apply(target.slot, nothing);
+    target.health = std::make_shared<fleet::RankHealth>();
+    ++router_starts_;
+    if (saved_.empty()) return Open(std::nullopt);
+    const Saved& saved = saved_[rng_.Below(saved_.size())];
+    index::ApplyCopy(saved.held, kRank, *index_->index, target.slot);
+    const bool whole_form = rng_.Below(3) != 0;
+    Open(SourceSpec::Recovered{whole_form ? saved.applied : std::nullopt});
+  }
+
   void Step() {
+    if (scenario_.warm_starts && rng_.Below(12) == 0) {
+      return rng_.Below(3) == 0 ? RestartRouter() : TakeSnapshot();
+    }
     const std::uint64_t what = rng_.Below(100);
     if (what < 55) {
       Act();
@@ -272,6 +310,12 @@ class Simulation {
   bool up_ = false;
   bool subscribed_ = false;
   bool silent_ = false;
+  struct Saved {
+    std::optional<StreamPosition> applied;
+    index::RankCopy held;
+  };
+  std::deque<Saved> saved_;
+  std::uint64_t router_starts_ = 0;
 
   std::unique_ptr<Source> source_;  // last: it uses the others
 };
@@ -286,6 +330,8 @@ bool Allowed(const Scenario& scenario, fleet::RankHealth::Status status) {
       return !scenario.has_replay || scenario.burns_numbers;
     case StateReason::kNoReplayEndpoint:
       return !scenario.has_replay;
+    case StateReason::kRecovered:
+      return scenario.warm_starts;
     default:
       return false;
   }
@@ -297,6 +343,8 @@ struct Totals {
   std::uint64_t gaps = 0;
   std::uint64_t replays = 0;
   std::uint64_t overcounted = 0;
+  std::uint64_t recovered = 0;  // ends with what was known before the last start
+  std::uint64_t router_starts = 0;
 };
 
 Totals RunSeeds(const Scenario& scenario, std::uint64_t seeds, bool may_overcount) {
@@ -324,6 +372,8 @@ Totals RunSeeds(const Scenario& scenario, std::uint64_t seeds, bool may_overcoun
     totals.gaps += run.stats().gaps;
     totals.replays += run.stats().replays_completed;
     totals.overcounted += covered ? 0 : 1;
+    totals.recovered += status.reason == StateReason::kRecovered && !indexed.empty() ? 1u : 0u;
+    totals.router_starts += run.router_starts();
     if (testing::Test::HasFailure()) break;
   }
   return totals;
@@ -346,6 +396,25 @@ TEST(IngestSimulation, WithAShortRingTheRankIsExactOrSaysWhatIsGoneAndNeverOverc
   const Totals totals = RunSeeds({.ring_max = 6}, 1'000, false);
   EXPECT_GT(totals.exact, 0u);
   EXPECT_LT(totals.exact, 1'000u);
+}
+
+TEST(IngestSimulation, AWarmStartNeverOvercounts) {
+  const Totals totals =
+      RunSeeds({.ring_max = 100'000, .keeps_numbers = true, .warm_starts = true}, 500, false);
+  EXPECT_GT(totals.router_starts, 500u);
+  EXPECT_GT(totals.recovered, 5u);
+}
+
+TEST(IngestSimulation, AWarmStartBesideAShortRingNeverOvercounts) {
+  for (const std::size_t ring_max : {6u, 20u}) {
+    const Totals totals =
+        RunSeeds({.ring_max = ring_max, .keeps_numbers = true, .warm_starts = true}, 500, false);
+    EXPECT_GT(totals.router_starts, 500u);
+  }
+}
+
+TEST(IngestSimulation, AWarmStartWithoutReplayAndClearOnLossNeverOvercounts) {
+  RunSeeds({.has_replay = false, .clear_on_loss = true, .warm_starts = true}, 500, false);
 }
 
 TEST(IngestSimulation, WithBurnedNumbersAndClearOnLossTheIndexNeverOvercounts) {

@@ -216,6 +216,8 @@ void RankStream::Remember(std::uint64_t sequence, Digest digest) {
 
 bool RankStream::Advance(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now) {
   if (!next_) {
+    // What was missed since somebody else knew the blocks, nobody can tell.
+    if (adopted_ && options_.clear_on_loss) Clear();
     PassTo(sequence, MessageFate::kEarlier);
     if (sequence == 0 && !foreign_) {
       ForgetLoss();  // nothing came before, so nothing was lost
@@ -352,7 +354,13 @@ void RankStream::Clear() {
 void RankStream::GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last) {
   CountMissed(last + 1 - first);
   hole_ = true;
-  Lose(reason, fmt::format("{} messages from {} on are lost", last + 1 - first, first));
+  // None is missing where the ring begins right at the next one: but the one before, which would
+  // tell that the engine is still the same, is gone.
+  Lose(reason, last + 1 == first
+                   ? fmt::format("the ring begins at message {}; what was known before may be "
+                                 "another engine's",
+                                 first)
+                   : fmt::format("{} messages from {} on are lost", last + 1 - first, first));
   PassTo(last + 1, MessageFate::kMissed);
   last_digest_.reset();
   unread_ = false;

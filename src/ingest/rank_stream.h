@@ -223,8 +223,9 @@ class RankStream {
   [[nodiscard]] const StreamStats& stats() const { return stats_; }
   // The last sequence applied or given up.
   [[nodiscard]] std::optional<std::uint64_t> watermark() const;
-  // Where another one can go on who takes the blocks over; none when that would not do, because
-  // something before is missing or doubtful. Whether the link is up makes no difference.
+  // Where another one can go on who takes the blocks over, which may not be all there were; none
+  // when that would not do, because something before is doubtful. Whether the link is up makes no
+  // difference.
   [[nodiscard]] std::optional<StreamPosition> position() const;
   [[nodiscard]] std::size_t parked() const { return parked_.size(); }
   [[nodiscard]] bool connected() const { return link_ == Link::kUp; }

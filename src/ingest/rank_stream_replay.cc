@@ -103,13 +103,19 @@ void RankStream::OnReplay(const net::Frames& frames, Nanos now) {
 void RankStream::HandleReplayed(std::uint64_t sequence, std::span<const std::byte> payload,
                                 Nanos now) {
   if (!Testify(sequence, payload, now)) return;
-  const bool first = ++answers_ == 1 || purpose_ == Purpose::kVerify;
+  const bool first = answers_ == 0 || purpose_ == Purpose::kVerify;
   std::optional<wire::EnvelopeIds> ids;
   if (first) {
     ids = wire::ReadEnvelopeIds(payload);
     plane_ = ids.has_value();
-    if (!HandleFirstReplayed(sequence, payload, now)) return;
+    if (ids && live_publisher_ && ids->publisher_id != *live_publisher_) {
+      constexpr std::string_view kWhy = "it is of another publisher than the live messages";
+      if (Blocking() && attempt_ >= options_.replay_attempts) return Disown(std::string(kWhy), now);
+      return AttemptFailed(kWhy, now);
+    }
   }
+  ++answers_;
+  if (first && !HandleFirstReplayed(sequence, payload, now)) return;
   if (sequence < *next_) {
     // A look begins with the witnesses, which were applied long ago.
     if (purpose_ != Purpose::kConfirm) ++stats_.repeated;
@@ -153,8 +159,8 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
   replay_broken_ = false;
   switch (purpose_) {
     case Purpose::kVerify:
-      // Nothing is missing, nothing speaks against it.
-      if (sequence == *next_ && (adopted_ || IsKnownPublisher(payload))) {
+      // Nothing is missing, and the publisher says itself that it is the same.
+      if (sequence == *next_ && IsKnownPublisher(payload)) {
         purpose_ = Purpose::kFill;
         return true;
       }
@@ -179,11 +185,6 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
       return false;
     case Purpose::kRebuild: {
       if (sequence > 0 && Recover(now)) return false;
-      if (adopted_ && !next_ && sequence > 0) {
-        // The ring cannot rebuild what is known; from here on it can keep it true.
-        PassTo(sequence, fleet::MessageFate::kEarlier);
-        return true;
-      }
       const std::uint64_t known = next_.value_or(0);
       Clear();
       GoBackTo(0);

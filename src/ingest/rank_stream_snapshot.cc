@@ -161,9 +161,10 @@ void RankStream::NoteUpstream(const wire::SnapshotSeal& seal, Nanos now) {
     upstream_state_ = RankState::kDegraded;
     upstream_reason_ = StateReason::kIndexFull;
   }
-  state_pause_ = upstream_state_ == RankState::kExact
-                     ? options_.state_interval
-                     : std::clamp(state_pause_ * 2, options_.confirm_after, options_.heal_interval);
+  state_pause_ =
+      upstream_state_ == RankState::kExact
+          ? options_.state_interval
+          : std::clamp(state_pause_ * 2, options_.confirm_after, options_.state_interval);
   state_at_ = now + state_pause_;
 }
 

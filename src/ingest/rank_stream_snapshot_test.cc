@@ -520,6 +520,40 @@ TEST(RankStreamSnapshot, AnEndpointOfAnotherPublisherIsDisownedWhateverItTells) 
   EXPECT_EQ(s.State(), "degraded replay_mismatch") << "it still is";
 }
 
+// The live messages say whose the stream is before anything of an answer is applied.
+TEST(RankStreamSnapshot, AnAnswerOfAnotherPublisherThanTheLiveMessagesIsNotApplied) {
+  Plane s;
+  s.Connect();
+  s.publisher = 8;
+  s.Tell(4);
+  s.publisher = 7;
+  for (std::uint32_t attempt = 1; attempt <= Stream::Patient().replay_attempts; ++attempt) {
+    EXPECT_EQ(s.State(), "warming replaying");
+    s.KeptRange(0, 3);
+    s.End();
+    s.Pass(Millis{5'000});
+  }
+  EXPECT_THAT(s.Take(), testing::Not(testing::Contains("apply 0 of 7")));
+  EXPECT_EQ(s.State(), "degraded replay_mismatch");
+  EXPECT_EQ(s.stats().replays_foreign, 1u);
+}
+
+// ... and one of the right publisher is, at the next attempt.
+TEST(RankStreamSnapshot, AnAnswerOfTheLivePublisherAfterAnothersIsApplied) {
+  Plane s;
+  s.Connect();
+  s.publisher = 8;
+  s.Tell(1);
+  s.publisher = 7;
+  s.Kept(0);
+  s.Pass(Millis{200});
+  s.publisher = 8;
+  s.KeptRange(0, 1);
+  s.End();
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0", "ask 0", "apply 0 of 8", "apply 1 of 8"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
 TEST(RankStreamSnapshot, OneWithOtherBlocksThanItsSealSaysIsTorn) {
   Plane s;
   s.StartLate(100);
@@ -701,6 +735,27 @@ TEST(RankStreamSnapshot, WhatThePublisherLostLaterShowsToo) {
   EXPECT_THAT(s.Take(), testing::Contains("ask state"));
   s.StateAt(11);
   EXPECT_EQ(s.State(), "warming disconnected");
+}
+
+// However long it was not exact: it is seen soon when it is again.
+TEST(RankStreamSnapshot, APublisherThatIsNotExactIsAskedAsOftenAsOneThatIs) {
+  RankStream::Options options = Stream::Patient();
+  options.state_interval = Millis{2'000};
+  Plane s(options);
+  s.StartTold(10);
+  s.state = RankState::kWarming;
+  s.reason = StateReason::kDisconnected;
+  for (int look = 0; look < 20; ++look) {
+    s.Pass(Millis{2'000});
+    EXPECT_THAT(s.Take(), testing::Contains("ask state"));
+    s.StateAt(11);
+    EXPECT_EQ(s.State(), "warming disconnected");
+  }
+  s.state = RankState::kExact;
+  s.reason = StateReason::kNone;
+  s.Pass(Millis{2'000});
+  s.StateAt(11);
+  EXPECT_EQ(s.State(), "exact none");
 }
 
 TEST(RankStreamSnapshot, ACompletePublisherIsNotOneThatLeavesBlocksOut) {

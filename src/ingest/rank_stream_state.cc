@@ -15,10 +15,21 @@ bool RankStream::DoubtsEndpoint() const {
 
 std::optional<StreamPosition> RankStream::position() const {
   const auto applied = watermark();
-  const bool whole = loss_ == StateReason::kNone
-                         ? history_from_start_
-                         : loss_ == StateReason::kRecovered && adopted_whole_;
-  if (!applied || !whole || DoubtsEndpoint()) return std::nullopt;
+  bool sound = false;  // no block is known that is gone
+  switch (loss_) {
+    case StateReason::kNone:
+      sound = history_from_start_;
+      break;
+    case StateReason::kRecovered:
+      sound = adopted_whole_;
+      break;
+    case StateReason::kHistoryGone:
+      sound = true;  // cleared then; all that came since was applied
+      break;
+    default:
+      break;
+  }
+  if (!applied || !sound || DoubtsEndpoint()) return std::nullopt;
   // Publishers that follow each other may come as far, and the digest alone tells them apart.
   if (plane_ && !last_digest_) return std::nullopt;
   return StreamPosition{*applied, last_digest_};

@@ -1445,14 +1445,17 @@ TEST(RankStreamAdopted, GoesOnBehindTheWatermark) {
   EXPECT_EQ(s.stream().watermark(), 11u);
 }
 
-TEST(RankStreamAdopted, ARingThatBeginsRightBehindTheWatermarkWillDo) {
+// None is missing, but another engine may have come just as far.
+TEST(RankStreamAdopted, ARingThatBeginsRightBehindTheWatermarkProvesNothing) {
   Stream s(true);
   s.stream().Adopt(StreamPosition{7}, kStart);
   s.Connect();
   s.AnswerRange(8, 9);
   s.End();
-  EXPECT_THAT(s.Take(), ElementsAre("ask 7", "apply 8", "apply 9"));
-  EXPECT_EQ(s.State(), "degraded recovered");
+  EXPECT_THAT(s.Take(), ElementsAre("ask 7", "clear", "apply 8", "apply 9"));
+  EXPECT_EQ(s.State(), "degraded history_gone");
+  EXPECT_EQ(s.detail(),
+            "the ring begins at message 8; what was known before may be another engine's");
 }
 
 TEST(RankStreamAdopted, ARingThatBeginsLaterRebuilds) {
@@ -1520,14 +1523,25 @@ TEST(RankStreamAdopted, WithoutAWatermarkACompleteHistoryReplacesWhatWasKnown) {
   EXPECT_EQ(s.State(), "exact none");
 }
 
-TEST(RankStreamAdopted, WithoutAWatermarkAnIncompleteHistoryIsAppliedOverWhatWasKnown) {
+// What the ring no longer has may have removed blocks that are known.
+TEST(RankStreamAdopted, WithoutAWatermarkAnIncompleteHistoryReplacesWhatWasKnown) {
   Stream s(true);
   s.stream().Adopt(std::nullopt, kStart);
   s.Connect();
   s.AnswerRange(5, 6);
   s.End();
-  EXPECT_THAT(s.Take(), ElementsAre("ask 0", "apply 5", "apply 6"));
-  EXPECT_EQ(s.State(), "degraded recovered");
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0", "clear", "apply 5", "apply 6"));
+  EXPECT_EQ(s.State(), "degraded history_gone");
+}
+
+TEST(RankStreamAdopted, WithoutAWatermarkAndReplayClearOnLossDropsWhatWasKnown) {
+  RankStream::Options options = Stream::Patient();
+  options.clear_on_loss = true;
+  Stream s(false, options);
+  s.stream().Adopt(std::nullopt, kStart);
+  s.Live(4);
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "apply 4"));
+  EXPECT_EQ(s.State(), "degraded no_replay_endpoint");
 }
 
 TEST(RankStreamAdopted, WithoutAWatermarkAnEngineWithoutHistoryIsAnotherOne) {
@@ -1634,13 +1648,16 @@ TEST(RankStreamPosition, IsNoneWhereSomethingIsMissing) {
   again.Disconnect();
   again.Connect();  // what was published meanwhile nobody knows
   EXPECT_EQ(again.stream().position(), std::nullopt);
+}
 
+// All that came since the blocks were cleared was applied, so that nothing is known that is gone.
+TEST(RankStreamPosition, IsKnownOfARankThatOnlyLacksItsBeginning) {
   Stream gone(true);
   gone.Connect();
   gone.AnswerRange(5, 6);
   gone.End();
   EXPECT_EQ(gone.State(), "degraded history_gone");
-  EXPECT_EQ(gone.stream().position(), std::nullopt);
+  EXPECT_EQ(gone.stream().position(), (StreamPosition{6, DigestOf("p6")}));
 }
 
 TEST(RankStreamPosition, GoesOnFromAnAdoptedOne) {
