@@ -112,8 +112,8 @@ class Node {
 
   // Idempotent.
   void Stop() {
+    recovery_.StopReading();  // which may be of this server
     server_.Stop(config_.server.drain);
-    recovery_.StopReading();
     ingest_.Stop();
     recovery_.StopWriting();
     runtime_.Stop();

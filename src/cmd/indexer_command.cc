@@ -95,8 +95,8 @@ int Serve(const IndexerConfig& config, const std::string& effective, StopSignals
       KVR_ERROR("{}", reopened.error().message);
     }
   });
+  recovery.StopReading();  // which may be of this server
   server.Stop(config.server.drain);
-  recovery.StopReading();
   ingest.Stop();
   recovery.StopWriting();
   runtime.Stop();

@@ -31,7 +31,7 @@ class Recovery {
 
   // Once the HTTP API listens.
   void Start();
-  // Before the ingest stops.
+  // Before the ingest stops, and the HTTP API, which peers' dumps may be asked of.
   void StopReading();
   // After it has stopped: the last snapshot is written.
   void StopWriting();

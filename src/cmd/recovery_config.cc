@@ -33,9 +33,9 @@ void BindPeers(RecoveryConfig& config, config::OptionTable& table) {
             "How long blocks that peers or the snapshot knew wait for their worker")
       .Flag("--recovery-grace-ms,--peer-grace");
   table.Bind("recovery", "ready_wait_ms", &start.ready_wait,
-             "How long GET /ready says no while no peer answers");
+             "How long GET /ready says no at most while the snapshot is read and peers are asked");
   table.Bind("recovery", "hold_ms", &start.hold_max,
-             "How long event streams wait for the snapshot and the peers' dump");
+             "How long event streams wait at most for the snapshot and the peers' dump");
   table.Bind("recovery", "connect_timeout_ms", &start.peers.connect_timeout, "To reach a peer",
              Millis{1});
   table.Bind("recovery", "idle_timeout_ms", &start.peers.idle_timeout, "Longest silence of a peer",

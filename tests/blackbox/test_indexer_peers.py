@@ -299,6 +299,49 @@ class Peers(unittest.TestCase):
     def test_row_96_ready_waits_for_a_bounded_time(self):
         self.recovered(self.closed_port(), "--config", self.config("recovery:\n  ready_wait_ms: 50\n"))
 
+    def silent_peers(self, count):
+        """Their kernel accepts connections, and nothing else ever comes; the listening sockets."""
+        peers = [held_port(self) for _ in range(count)]
+        for peer in peers:
+            peer.listen()
+        return peers
+
+    def test_silent_peers_hold_up_neither_streams_nor_ready(self):
+        engine = self.engine(replay=True)
+        engine.send(stored([11], None, A))
+        peers = self.silent_peers(2)
+        indexer = self.indexer(
+            "--peers", ",".join(map(url_of, peers)), "--workers", f"1={engine.endpoint}",
+            "--block-size", 4, "--model-name", "m", "--config", self.config(
+                "recovery: {hold_ms: 100, ready_wait_ms: 200, idle_timeout_ms: 3600000}\n"))
+        engine.wait_subscriber()  # its stream has begun
+        engine.send(stored([12], 11, B))
+        settle(indexer.watermark, 1)
+        self.ready(indexer)
+        self.assertIn("streams begin without", indexer.log())
+        self.assertEqual(self.dumps(indexer, "failed"), 0)  # the first is still being asked
+        asked, _ = peers[0].accept()
+        self.addCleanup(asked.close)
+        self.assertIn(b"GET /dump", asked.recv(1000))
+        peers[1].setblocking(False)
+        self.assertRaises(BlockingIOError, peers[1].accept)
+
+    def test_an_end_while_a_peer_is_asked_is_nobodys_failure(self):
+        for hold in (3_600_000, 0):
+            with self.subTest(hold=hold):
+                peers = self.silent_peers(2)
+                indexer = self.indexer(
+                    "--peers", ",".join(map(url_of, peers)), "--config", self.config(
+                        f"recovery: {{hold_ms: {hold}, idle_timeout_ms: 3600000}}\n"))
+                asked, _ = peers[0].accept()
+                self.addCleanup(asked.close)
+                self.assertIn(b"GET /dump", asked.recv(1000))
+                if hold == 0:
+                    settle(indexer.log, lambda log: "streams begin without" in log)
+                before = indexer.log()
+                self.assertEqual(indexer.stop(), 0)
+                self.assertNotRegex(indexer.log()[len(before):], "warning|error|peer")
+
     def test_rows_97_98_bad_partitions_alone(self):
         engine = self.engine()
         good = event(1, [(11, 21), (12, 22)])

@@ -235,6 +235,26 @@ class WarmStart(unittest.TestCase):
         self.written(third)
         self.assertNotEqual(self.snapshot(), before)
 
+    def test_an_end_while_the_file_is_read_leaves_it_as_it_is(self):
+        engine = self.engine()
+        first = self.indexer()
+        self.follow(first, engine)
+        engine.wait_subscriber()
+        for i in range(200):  # some pieces of the file, so that it can be read in part
+            names = range(1_000 * i + 1, 1_000 * i + 1_001)
+            engine.send(stored(list(names), None, [token for name in names for token in [name] * 4]))
+        settle(first.watermark, 199)
+        self.written(first)
+        self.assertEqual(first.stop(signal.SIGKILL), -signal.SIGKILL)
+        before = self.snapshot()
+        for _ in range(5):
+            second = self.indexer()
+            self.assertEqual(second.stop(), 0)
+            self.assertNotRegex(second.log(), "warning|error")
+            self.assertEqual(self.snapshot(), before)
+        third = self.ready(self.later())
+        self.assertEqual(self.waiting(third), 1)
+
     def test_workers_that_never_come_are_dropped_after_the_grace(self):
         self.filled(self.engine())
         second = self.ready(self.indexer("--peer-grace", 100))

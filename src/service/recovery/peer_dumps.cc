@@ -1,5 +1,7 @@
 #include "service/recovery/peer_dumps.h"
 
+#include <chrono>
+#include <optional>
 #include <random>
 #include <utility>
 #include <variant>
@@ -64,33 +66,33 @@ std::string MakeInstanceName() {
 Result<void> PeerDumps::Options::Validate() const {
   for (const std::string& url : urls)
     KVR_TRY_VOID(net::ParseUrl(url));
-  if (connect_timeout > Millis{0} && idle_timeout > Millis{0}) return {};
+  if (connect_timeout > Millis{0} && idle_timeout > Millis{0} && dump_max > Millis{0}) return {};
   return Fail(ErrorCode::kInvalidArgument, "the time-outs of peers must be positive");
 }
 
 PeerDumps::PeerDumps(net::IoRuntime& runtime, StreamStart& streams, RecoveryCounts& counts,
-                     const Options& options, std::function<void()> progress)
+                     const Clock& clock, const Options& options)
     : streams_(streams),
       counts_(counts),
+      clock_(clock),
       options_(options),
-      progress_(std::move(progress)),
       client_(runtime, ClientOptions(options)) {}
 
 net::Task<DumpOutcome> PeerDumps::AskAll() {
   bool failed = false;
   bool answered = false;
   for (const std::string& peer : options_.urls) {
-    const DumpOutcome outcome = co_await Ask(peer);
-    counts_.Count(outcome);
-    if (outcome == DumpOutcome::kRecovered) co_return outcome;
-    answered |= outcome == DumpOutcome::kEmpty;
-    failed |= outcome == DumpOutcome::kFailed;
-    progress_();
+    const std::optional<DumpOutcome> outcome = co_await Ask(peer);
+    if (!outcome) co_return DumpOutcome::kFailed;
+    counts_.Count(*outcome);
+    if (*outcome == DumpOutcome::kRecovered) co_return *outcome;
+    answered |= *outcome == DumpOutcome::kEmpty;
+    failed |= *outcome == DumpOutcome::kFailed;
   }
   co_return answered || !failed ? DumpOutcome::kEmpty : DumpOutcome::kFailed;
 }
 
-net::Task<DumpOutcome> PeerDumps::Ask(const std::string& peer) {
+net::Task<std::optional<DumpOutcome>> PeerDumps::Ask(const std::string& peer) {
   KVR_INFO("asking peer {} for its blocks", peer);
   RecoveredTaker taker(streams_, counts_, "peer " + peer);
   bool own = false;
@@ -99,6 +101,7 @@ net::Task<DumpOutcome> PeerDumps::Ask(const std::string& peer) {
     KVR_INFO("peer {} is this process itself", peer);
     co_return DumpOutcome::kSelf;
   }
+  if (!read && read.error().code == ErrorCode::kCancelled) co_return std::nullopt;
   if (!read) {
     KVR_WARN("peer {} failed: {}", peer, read.error().message);
     co_return DumpOutcome::kFailed;
@@ -131,6 +134,7 @@ net::Task<Result<void>> PeerDumps::Read(const std::string& peer, RecoveredTaker&
     co_return Fail(ErrorCode::kUpstream, fmt::format("its answer has status {}", answer.status()));
   }
   AnyDumpReader reader(answer, options_.reader, taker);
+  const Nanos asked = clock_.Now();
   while (true) {
     const auto piece = co_await answer.Read();
     if (!piece) co_return tl::make_unexpected(piece.error());
@@ -139,7 +143,12 @@ net::Task<Result<void>> PeerDumps::Read(const std::string& peer, RecoveredTaker&
     if (auto put = reader.Put(*piece); !put) {
       co_return tl::make_unexpected(std::move(put).error());
     }
-    progress_();
+    if (clock_.Now() - asked >= options_.dump_max) {
+      co_return Fail(
+          ErrorCode::kTimeout,
+          fmt::format("its dump has not ended after {} s",
+                      std::chrono::floor<std::chrono::seconds>(options_.dump_max).count()));
+    }
   }
   co_return reader.Finish();
 }

@@ -1,7 +1,7 @@
 // Fetches the dump of another router.
 #pragma once
 
-#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,28 +30,31 @@ class PeerDumps {
     std::vector<std::string> urls;  // base URLs
     std::string self;               // the instance name of this process
     Millis connect_timeout{2'000};
-    Millis idle_timeout{10'000};  // longest silence of a peer; there is no limit on the whole
+    Millis idle_timeout{10'000};  // longest silence of a peer
+    // Then the rest of a dump is not taken, though it comes; a silence ends by itself.
+    Millis dump_max{600'000};
     DumpReader::Options reader;
 
     [[nodiscard]] Result<void> Validate() const;
   };
 
-  // `progress` is called now and then while a dump is read. All must outlive the object.
+  // All must outlive the object.
   PeerDumps(net::IoRuntime& runtime, StreamStart& streams, RecoveryCounts& counts,
-            const Options& options, std::function<void()> progress);
+            const Clock& clock, const Options& options);
 
   // In order until one has something. kRecovered; else kEmpty when any answered or there is nobody
   // left worth asking, kFailed when none did.
   net::Task<DumpOutcome> AskAll();
 
  private:
-  net::Task<DumpOutcome> Ask(const std::string& peer);
+  // None when it was cancelled, which is no failure of the peer.
+  net::Task<std::optional<DumpOutcome>> Ask(const std::string& peer);
   net::Task<Result<void>> Read(const std::string& peer, RecoveredTaker& taker, bool& own);
 
   StreamStart& streams_;
   RecoveryCounts& counts_;
+  const Clock& clock_;
   const Options options_;
-  const std::function<void()> progress_;
   net::HttpClient client_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,8 +19,14 @@
 namespace kvr::service {
 namespace {
 
-net::IoRuntime::Options OneThread() {
+// One reads, and may be held up by a peer or a disk as long as those like; one releases the streams
+// all the same.
+constexpr std::size_t kReading = 0;
+constexpr std::size_t kReleasing = 1;
+
+net::IoRuntime::Options Threads() {
   net::IoRuntime::Options options;
+  options.threads = 2;
   options.thread_name = "recovery";
   return options;
 }
@@ -63,17 +71,21 @@ struct WarmStart::Impl {
         failed(std::move(on_failure)),
         options(wanted),
         begun(clock.Now()),
-        runtime(OneThread()),
+        runtime(Threads()),
         snapshots(registry, "snapshot"),
         of_peers(registry, "peer"),
-        peers(runtime, streams, of_peers, options.peers, [this] { ReleaseWhenDue(); }),
+        peers(runtime, streams, of_peers, clock, options.peers),
         collector(registry.AddCollector([this](metrics::SampleSink& sink) { Collect(sink); })) {}
 
   net::Task<void> Run() {
     bool found = ReadSnapshot();
     Millis pause = options.retry_first;
+    // What is broken off because the process ends says nothing, and no stream begins any more.
+    if (stopping) co_return;
+    file_read = true;
     while (!options.peers.urls.empty()) {
       const DumpOutcome outcome = co_await peers.AskAll();
+      if (stopping) co_return;
       found |= outcome != DumpOutcome::kFailed;
       if (found) break;
       Release();
@@ -84,7 +96,7 @@ struct WarmStart::Impl {
       pause = std::min(pause * 2, options.retry_max);
     }
     Release();
-    done.store(true, std::memory_order_relaxed);
+    done = true;
     while (streams.stats().waiting_ranks > 0) {
       const bool slept = co_await net::Sleep(kUnclaimedLook);
       if (!slept) co_return;
@@ -97,6 +109,7 @@ struct WarmStart::Impl {
     if (options.snapshot_path.empty()) return false;
     SnapshotTaker taker(streams, snapshots, options, clock.WallTime());
     const DumpOutcome outcome = ReadSnapshotInto(taker);
+    if (stopping) return false;
     snapshots.Count(outcome);
     return taker.ranks() > 0;
   }
@@ -105,17 +118,18 @@ struct WarmStart::Impl {
     const std::string& path = options.snapshot_path;
     BinaryDumpReader reader(options.snapshot_reader, taker);
     auto read = ReadSnapshotFile(path, [&](std::string_view piece) -> Result<void> {
-      if (stopping.load(std::memory_order_relaxed)) {
-        return Fail(ErrorCode::kCancelled, "the process ends");
-      }
+      if (stopping) return Fail(ErrorCode::kCancelled, "the process ends");
       snapshots.bytes.Add(piece.size());
-      ReleaseWhenDue();
       return reader.Put(piece);
     });
     if (read) read = reader.Finish();
     if (!read && read.error().code == ErrorCode::kNotFound) {
       KVR_INFO("snapshot {}: there is none yet", path);
       return DumpOutcome::kAbsent;
+    }
+    if (!read && read.error().code == ErrorCode::kCancelled) {
+      KVR_INFO("snapshot {} is not read to its end: {}", path, read.error().message);
+      return DumpOutcome::kFailed;
     }
     if (!read) {
       KVR_WARN("snapshot {} is refused: {}; {} blocks of {} ranks came whole before that", path,
@@ -133,16 +147,27 @@ struct WarmStart::Impl {
     KVR_WARN("recovered blocks of {} ranks are dropped: nobody registered them", dropped);
   }
 
-  void ReleaseWhenDue() {
-    if (clock.Now() - begun >= options.hold_max) Release();
+  net::Task<void> ReleaseWhenDue() {
+    while (!HasPassed(options.hold_max)) {
+      const Millis left = std::min(options.hold_max - Passed(), kHoldLook);
+      const bool slept = co_await net::Sleep(left);
+      if (!slept) co_return;
+    }
+    if (!holding || stopping) co_return;
+    KVR_WARN("streams begin without what the snapshot and peers have not told within {} ms",
+             options.hold_max.count());
+    Release();
   }
 
+  // By both threads, and by both at once.
   void Release() {
-    if (!holding.load(std::memory_order_relaxed)) return;
+    if (!holding) return;
     streams.Release(failed);
-    // Relaxed: only what /ready says and whether a snapshot is written depends on it.
-    holding.store(false, std::memory_order_relaxed);
+    holding = false;
   }
+
+  [[nodiscard]] Millis Passed() const { return std::chrono::floor<Millis>(clock.Now() - begun); }
+  [[nodiscard]] bool HasPassed(Millis limit) const { return Passed() >= limit; }
 
   void Collect(metrics::SampleSink& sink) const {
     const StreamStart::Stats stats = streams.stats();
@@ -160,6 +185,8 @@ struct WarmStart::Impl {
 
   // How often it is looked whether the grace of unregistered ranks is over.
   static constexpr Nanos kUnclaimedLook = std::chrono::seconds(1);
+  // A longer hold is slept in parts, as a timer has no room for every number of milliseconds.
+  static constexpr Millis kHoldLook = std::chrono::hours(1);
 
   StreamStart& streams;
   const Clock& clock;
@@ -167,7 +194,8 @@ struct WarmStart::Impl {
   const Options options;
   const Nanos begun;
   std::atomic<bool> holding{true};
-  std::atomic<bool> done{false};  // peers are asked no more
+  std::atomic<bool> file_read{false};  // the snapshot, to its end, or there is none
+  std::atomic<bool> done{false};       // peers are asked no more
   std::atomic<bool> stopping{false};
   net::IoRuntime runtime;
   RecoveryCounts snapshots;
@@ -189,28 +217,27 @@ WarmStart::~WarmStart() {
 
 void WarmStart::Start() {
   Impl* const impl = impl_.get();
-  impl->runtime.Spawn([impl] { return impl->Run(); });
+  impl->runtime.SpawnOn(kReading, [impl] { return impl->Run(); });
+  impl->runtime.SpawnOn(kReleasing, [impl] { return impl->ReleaseWhenDue(); });
 }
 
 void WarmStart::Stop() {
-  impl_->stopping.store(true, std::memory_order_relaxed);
+  impl_->stopping = true;
   impl_->runtime.Stop();
 }
 
 std::string WarmStart::not_ready_reason() const {
-  if (impl_->done.load(std::memory_order_relaxed)) return {};
-  if (impl_->holding.load(std::memory_order_relaxed)) {
+  if (impl_->done || impl_->HasPassed(impl_->options.ready_wait)) return {};
+  if (impl_->holding) {
     return fmt::format("recovering from the snapshot and peers: {} bytes read",
                        impl_->snapshots.bytes.value() + impl_->of_peers.bytes.value());
   }
-  if (impl_->clock.Now() - impl_->begun >= impl_->options.ready_wait) return {};
   return "recovering from peers: none could be asked so far";
 }
 
 bool WarmStart::settled() const {
-  if (impl_->holding.load(std::memory_order_relaxed)) return false;
-  return impl_->streams.stats().waiting_ranks == 0 ||
-         impl_->clock.Now() - impl_->begun >= impl_->options.settle_max;
+  if (impl_->holding || !impl_->file_read) return false;
+  return impl_->streams.stats().waiting_ranks == 0 || impl_->HasPassed(impl_->options.settle_max);
 }
 
 }  // namespace kvr::service
