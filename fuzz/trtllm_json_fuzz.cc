@@ -68,8 +68,12 @@ void CheckEvent(const EventBatch& batch, const EngineEvent& event) {
   KVR_CHECK(event.tokens.count == 0 && !event.parent);
 }
 
-void CheckBatch(const EventBatch& batch) {
+void CheckBatch(const EventBatch& batch, std::span<const std::byte> payload) {
   const auto limits = Limits();
+  for (const kvr::wire::BadEvent& bad : batch.bad)
+    KVR_CHECK(bad.begin < payload.size() && bad.error.offset == bad.begin);
+  KVR_CHECK(std::is_sorted(batch.bad.begin(), batch.bad.end(),
+                           [](const auto& a, const auto& b) { return a.begin < b.begin; }));
   KVR_CHECK(batch.hashes.size() <= limits.blocks_max);
   KVR_CHECK(batch.tokens.size() <= limits.tokens_max);
   KVR_CHECK(batch.extra_keys.size() <= limits.extra_keys_max);
@@ -158,14 +162,14 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     KVR_CHECK(batch.events.empty() && batch.bad.empty() && batch.tokens.empty());
     return 0;
   }
-  CheckBatch(batch);
+  CheckBatch(batch, payload);
   CheckRoundTrip(batch, block_size);
   EventBatch again;
   KVR_CHECK(decoder.Decode(payload, Limits(), block_size, again).has_value());
-  CheckBatch(again);  // with what the first taught
+  CheckBatch(again, payload);  // with what the first taught
   decoder.Reset();
   KVR_CHECK(decoder.Decode(payload, Limits(), block_size, again).has_value());
-  CheckBatch(again);  // with the main window that stays after a reset
+  CheckBatch(again, payload);  // with the main window that stays after a reset
   kvr::wire::TrtllmJsonDecoder fresh;
   KVR_CHECK(fresh.Decode(payload, Limits(), block_size, again).has_value());
   CheckSame(batch, again);

@@ -1,6 +1,11 @@
 #include "ingest/trtllm_numbers.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include <simdjson.h>
+
+#include "wire/readable_list.h"
 
 namespace kvr::ingest {
 namespace {
@@ -16,23 +21,98 @@ std::optional<std::uint64_t> Number(const dom::element& event, std::string_view 
   return value;
 }
 
-// Consecutive events of one rank without a hole between them. An engine's buffer may hold a hundred
-// thousand; a message has no more than this.
+// An engine's buffer may hold a hundred thousand events; a message has no more than this.
 constexpr std::size_t kRunEventsMax = 4'096;
+// ... and no more bytes, unless one event has. So it is within a decoder's limits, for a list of
+// blocks takes two bytes a block, a token more, and a key more yet.
+constexpr std::size_t kRunBytesMax = std::size_t{2} << 20;
+constexpr wire::DecodeLimits kDecoders;
+static_assert(kRunEventsMax <= kDecoders.events_max);
+static_assert(kRunBytesMax <= kDecoders.payload_bytes_max);
+static_assert(kRunBytesMax / std::string_view("1,").size() <= kDecoders.blocks_max);
+static_assert(kRunBytesMax / std::string_view(R"({"token_id":1},)").size() <=
+              std::min(kDecoders.tokens_max, kDecoders.extra_keys_max));
+// Items of a list of which some are no JSON.
+constexpr std::size_t kItemsMax = std::size_t{1} << 20;
 
+// An event as the list has it.
+struct Item {
+  std::string text;
+  bool readable = true;               // it is an object
+  std::optional<std::uint64_t> rank;  // none: not said, which is rank 0
+  std::optional<std::uint64_t> id;
+};
+
+// Consecutive events of one rank without a hole between them.
 struct Run {
   std::size_t events = 0;
-  std::optional<std::uint64_t> rank;  // none: not said, which is rank 0
+  std::size_t readable = 0;
+  std::size_t unreadable = 0;  // since the last readable one
+  std::optional<std::uint64_t> rank;
   std::optional<std::uint64_t> first;
   std::optional<std::uint64_t> last;
   std::string payload = "[";
 
-  [[nodiscard]] bool TakesUp(std::optional<std::uint64_t> its_rank,
-                             std::optional<std::uint64_t> id) const {
+  [[nodiscard]] bool TakesUp(const Item& item) const {
     if (events == 0) return true;
-    return events < kRunEventsMax && its_rank == rank && (!id || !last || *id == *last + 1);
+    if (events == kRunEventsMax || payload.size() + item.text.size() + 2 > kRunBytesMax) {
+      return false;
+    }
+    if (!item.readable || readable == 0) return true;
+    return item.rank == rank && (!item.id || !last || IsNext(*item.id));
+  }
+  void Add(const Item& item) {
+    if (events++ > 0) payload += ',';
+    payload += item.text;
+    if (!item.readable) {
+      ++unreadable;
+      return;
+    }
+    if (readable++ == 0) rank = item.rank;
+    unreadable = 0;
+    if (!first) first = item.id;
+    if (item.id) last = item.id;
+  }
+
+ private:
+  [[nodiscard]] bool IsNext(std::uint64_t id) const {
+    return id > *last && id - *last - 1 <= unreadable;
   }
 };
+
+// Makes runs of a list, one item after the other.
+class Runs {
+ public:
+  void Add(const Item& item) {
+    if (runs_.empty() || !runs_.back().TakesUp(item)) runs_.emplace_back();
+    runs_.back().Add(item);
+  }
+  void Add(const dom::element& event) {
+    Add(Item{simdjson::minify(event), event.is_object(), Number(event, "attention_dp_rank"),
+             Number(event, "event_id")});
+  }
+  // `bad` are in the places of some of `events`.
+  void Add(const dom::array& events, std::span<const wire::ReadableList::BadItem> bad) {
+    std::uint32_t index = 0;
+    for (const dom::element event : events) {
+      if (!bad.empty() && bad.front().index == index) {
+        Add(Item{std::string(bad.front().text), false, {}, {}});
+        bad = bad.subspan(1);
+      } else {
+        Add(event);
+      }
+      ++index;
+    }
+  }
+  [[nodiscard]] std::vector<Run>& all() { return runs_; }
+
+ private:
+  std::vector<Run> runs_;
+};
+
+bool Parse(std::string_view text, dom::parser& parser, dom::element& root) {
+  return parser.parse(text.data(), text.size()).get(root) == simdjson::SUCCESS;
+}
 
 }  // namespace
 
@@ -44,35 +124,23 @@ Result<std::vector<TrtllmNumbers::Message>, wire::DecodeError> TrtllmNumbers::Ta
   if (list.size() > limits.payload_bytes_max) return refuse(wire::DecodeErrc::kOverLimit);
   dom::parser parser;
   dom::element root;
-  if (parser.parse(reinterpret_cast<const char*>(list.data()), list.size()).get(root) !=
-      simdjson::SUCCESS) {
-    return refuse(wire::DecodeErrc::kBadJson);
+  std::optional<wire::ReadableList> readable;
+  if (!Parse({reinterpret_cast<const char*>(list.data()), list.size()}, parser, root)) {
+    readable = wire::MakeReadable(list, kItemsMax);
+    if (!readable || !Parse(readable->text, parser, root))
+      return refuse(wire::DecodeErrc::kBadJson);
   }
-  std::vector<Run> runs;
-  const auto add = [&](const dom::element& event) {
-    const auto rank = Number(event, "attention_dp_rank");
-    const auto id = Number(event, "event_id");
-    if (runs.empty() || !runs.back().TakesUp(rank, id)) runs.emplace_back();
-    Run& run = runs.back();
-    if (run.events++ == 0) {
-      run.rank = rank;
-      run.first = id;
-    } else {
-      run.payload += ',';
-    }
-    if (id) run.last = id;
-    run.payload += simdjson::minify(event);
-  };
+  Runs runs;
   if (dom::array events; root.get(events) == simdjson::SUCCESS) {
-    for (const dom::element event : events)
-      add(event);
+    runs.Add(events, readable ? std::span<const wire::ReadableList::BadItem>(readable->bad)
+                              : std::span<const wire::ReadableList::BadItem>());
   } else if (root.is_object()) {
-    add(root);
+    runs.Add(root);
   } else {
     return refuse(wire::DecodeErrc::kBadJson);
   }
   std::vector<Message> messages;
-  for (Run& run : runs) {
+  for (Run& run : runs.all()) {
     Message message;
     run.payload += ']';
     message.payload = std::move(run.payload);

@@ -19,7 +19,8 @@ namespace kvr::ingest {
 // and so are events that found the buffer full. What is left to see it by is `event_id`, which
 // counts per attention rank from 0. Each message here is a part of a list that is of one rank and
 // without a hole, under a number of its own; where events are missing a number is left out, so that
-// whoever follows the numbers sees a gap. A long list becomes several messages.
+// whoever follows the numbers sees a gap. A long list becomes several messages, each within the
+// limits of a decoder unless one event alone is beyond them.
 class TrtllmNumbers {
  public:
   struct Message {
@@ -28,9 +29,9 @@ class TrtllmNumbers {
     bool restart = false;  // the engine counts anew: it is another process
   };
 
-  // The messages of one list, in order; one event alone is a list too. Events that are no objects
-  // stay with those before them. Of the limits that of the bytes counts. kBadJson and kOverLimit:
-  // the list is lost, see NoteLoss.
+  // The messages of one list, in order; one event alone is a list too. Events that are no objects,
+  // or no JSON, stay with those before them, and may have the ids that are missing there. Of the
+  // limits that of the bytes counts. kBadJson and kOverLimit: the list is lost, see NoteLoss.
   Result<std::vector<Message>, wire::DecodeError> Take(std::span<const std::byte> list,
                                                        const wire::DecodeLimits& limits);
   // A list is lost: the next message comes after a gap.

@@ -6,11 +6,15 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "wire/event_batch.h"
+#include "wire/trtllm_json.h"
+
 namespace kvr::ingest {
 namespace {
 
 std::string Event(int id, int rank = -1) {
-  std::string text = fmt::format(R"({{"event_id":{},"data":{{"type":"removed"}})", id);
+  std::string text =
+      fmt::format(R"({{"event_id":{},"data":{{"type":"removed","block_hashes":[]}})", id);
   if (rank >= 0) text += fmt::format(R"(,"attention_dp_rank":{})", rank);
   return text + "}";
 }
@@ -89,6 +93,79 @@ TEST(TrtllmNumbers, LongListsBecomeSeveralMessages) {
     list += (id == 0 ? "" : ",") + Event(id);
   EXPECT_EQ(Take(numbers, list + "]"), "0:4096 1:4096 2:1808");
   EXPECT_EQ(Take(numbers, List({Event(10'000)})), "3:1");
+}
+
+// Less than what is taken of an engine at once.
+constexpr std::size_t kDecoderBytesMax = 3u << 20;
+
+// What a decoder makes of each message, with limits of its own: "2 1+1bad" is one of two events and
+// one of an event and a bad one.
+std::string Decoded(std::string_view list) {
+  TrtllmNumbers numbers;
+  const auto messages = numbers.Take(std::as_bytes(std::span(list)), {});
+  if (!messages) return std::string(wire::DecodeErrcName(messages.error().code));
+  wire::TrtllmJsonDecoder decoder;
+  const wire::DecodeLimits limits{.payload_bytes_max = kDecoderBytesMax};
+  wire::EventBatch batch;
+  std::string text;
+  for (const TrtllmNumbers::Message& message : *messages) {
+    text += text.empty() ? "" : " ";
+    if (!decoder.Decode(std::as_bytes(std::span(message.payload)), limits, 0, batch)) {
+      text += "refused";
+      continue;
+    }
+    text += fmt::format("{}", batch.events.size());
+    if (!batch.bad.empty()) text += fmt::format("+{}bad", batch.bad.size());
+  }
+  return text;
+}
+
+// Whatever a long answer is long of, no message of it is beyond what the decoder takes.
+TEST(TrtllmNumbers, MessagesAreWithinTheLimitsOfTheDecoder) {
+  const auto named = [](int id, std::size_t bytes) {
+    return fmt::format(
+        R"({{"event_id":{},"data":{{"type":"stored","blocks":[],"lora_name":"{}"}}}})", id,
+        std::string(bytes, 'a'));
+  };
+  std::string many = Event(0);
+  for (int id = 1; id <= 7; ++id)
+    many += "," + named(id, kDecoderBytesMax / 6);
+  EXPECT_EQ(Decoded("[" + many + "]"), "4 3 1") << "more bytes than a decoder takes";
+  EXPECT_EQ(Decoded(List({Event(0), named(1, kDecoderBytesMax / 4 * 3), Event(2)})), "1 1 1")
+      << "one event beyond it is alone";
+  EXPECT_EQ(Decoded(List({Event(0), named(1, kDecoderBytesMax), Event(2)})), "1 refused 1")
+      << "one beyond what a decoder takes costs itself";
+}
+
+// ... and the events around it stay in their message, which has no gap.
+TEST(TrtllmNumbers, AnEventThatIsNoJsonCostsItself) {
+  const auto bad = [](int id) {
+    return fmt::format(R"({{"event_id":{},"data":{{"type":"removed","priority":NaN}}}})", id);
+  };
+  const struct {
+    std::string_view id;
+    std::string list;
+    std::string messages;
+    std::string decoded;
+  } rows[] = {
+      {"first", List({bad(0), Event(1)}), "1:2", "1+1bad"},
+      {"between", List({Event(0), bad(1), Event(2), Event(3)}), "0:4", "3+1bad"},
+      {"two", List({Event(0), bad(1), bad(2), Event(3)}), "0:4", "2+2bad"},
+      {"last", List({Event(0), bad(1)}), "0:2", "1+1bad"},
+      {"alone", List({bad(0)}), "0:1", "0+1bad"},
+      {"more is missing", List({Event(0), bad(1), Event(3)}), "0:2 2:1", "1+1bad 1"},
+      {"of a rank", List({Event(0, 1), bad(1), Event(2, 1), Event(0, 2)}), "0:3 1:1", "2+1bad 1"},
+      {"of another rank", List({Event(0, 1), bad(0), Event(1, 1)}), "0:3", "2+1bad"},
+      {"no value at all", List({Event(0), "", Event(1)}), "0:2", "2+1bad"},
+      {"the list does not end", "[" + Event(0) + "," + bad(1), "bad_json", "bad_json"},
+      {"nothing is known to be missing", bad(0), "bad_json", "bad_json"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    TrtllmNumbers numbers;
+    EXPECT_EQ(Take(numbers, row.list), row.messages);
+    EXPECT_EQ(Decoded(row.list), row.decoded);
+  }
 }
 
 TEST(TrtllmNumbers, EventsWithoutIdsStayTogether) {

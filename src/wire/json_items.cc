@@ -5,14 +5,27 @@ namespace kvr::wire {
 JsonItems::JsonItems(std::span<const std::byte> text) : text_(text) {
   PassSpace();
   if (at_ == text_.size() || At(at_) != '[') return;
+  list_ = true;
   ++at_;
   PassSpace();
 }
 
 std::size_t JsonItems::BeginOf(std::uint32_t index) {
-  for (; item_ < index && at_ < text_.size(); ++item_)
+  while (item_ < index && at_ < text_.size()) {
     PassItem();
+    PassEndOfItem();
+  }
   return at_;
+}
+
+std::optional<std::string_view> JsonItems::Next() {
+  if (!list_ || closed_) return std::nullopt;
+  const std::size_t begin = at_;
+  PassItem();
+  if (at_ == text_.size()) return std::nullopt;
+  const auto item = text_.subspan(begin, at_ - begin);
+  PassEndOfItem();
+  return std::string_view(reinterpret_cast<const char*>(item.data()), item.size());
 }
 
 void JsonItems::PassSpace() {
@@ -28,6 +41,7 @@ void JsonItems::PassText() {
   at_ = at_ < text_.size() ? at_ + 1 : text_.size();
 }
 
+// To the comma or bracket that ends the item.
 void JsonItems::PassItem() {
   std::size_t depth = 0;
   while (at_ < text_.size()) {
@@ -36,11 +50,18 @@ void JsonItems::PassItem() {
       PassText();
       continue;
     }
+    if (depth == 0 && (c == ',' || c == ']')) return;
     ++at_;
     if (c == '[' || c == '{') ++depth;
     if ((c == ']' || c == '}') && depth > 0) --depth;
-    if (c == ',' && depth == 0) break;
   }
+}
+
+void JsonItems::PassEndOfItem() {
+  ++item_;
+  if (at_ == text_.size()) return;
+  closed_ = At(at_) == ']';
+  ++at_;
   PassSpace();
 }
 

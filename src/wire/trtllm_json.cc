@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "wire/batch_mark.h"
 #include "wire/json_items.h"
+#include "wire/readable_list.h"
 #include "wire/trtllm_memory.h"
 
 namespace kvr::wire {
@@ -95,18 +96,29 @@ class TrtllmJsonDecoder::Impl {
     block_size_ = block_size;
     if (payload.size() > limits.payload_bytes_max) return Refuse(DecodeErrc::kOverLimit);
     dom::element root;
-    const auto error =
-        parser_.parse(reinterpret_cast<const char*>(payload.data()), payload.size()).get(root);
-    if (error != simdjson::SUCCESS) return Refuse(DecodeErrc::kBadJson);
+    std::optional<ReadableList> readable;
+    if (!Parse({reinterpret_cast<const char*>(payload.data()), payload.size()}, root)) {
+      readable = MakeReadable(payload, limits.events_max);
+      if (!readable || !Parse(readable->text, root)) return Refuse(DecodeErrc::kBadJson);
+    }
     dom::array list;
     if (root.get(list) != simdjson::SUCCESS) {
       One(root, 0, batch);
       return {};
     }
     if (list.size() > limits.events_max) return Refuse(DecodeErrc::kOverLimit);
+    std::span<const ReadableList::BadItem> unreadable;
+    if (readable) unreadable = readable->bad;
     std::uint32_t index = 0;
-    for (const dom::element event : list)
-      One(event, index++, batch);
+    for (const dom::element event : list) {
+      if (!unreadable.empty() && unreadable.front().index == index) {
+        AddUnreadable(unreadable.front(), batch);
+        unreadable = unreadable.subspan(1);
+      } else {
+        One(event, index, batch);
+      }
+      ++index;
+    }
     return {};
   }
 
@@ -124,6 +136,16 @@ class TrtllmJsonDecoder::Impl {
 
   static Result<void, DecodeError> Refuse(DecodeErrc code) {
     return tl::make_unexpected(DecodeError{code, 0});
+  }
+
+  bool Parse(std::string_view text, dom::element& root) {
+    return parser_.parse(text.data(), text.size()).get(root) == simdjson::SUCCESS;
+  }
+
+  void AddUnreadable(const ReadableList::BadItem& item, EventBatch& batch) const {
+    const auto* const text = reinterpret_cast<const char*>(payload_.data());
+    const auto begin = static_cast<std::size_t>(item.text.data() - text);
+    batch.bad.push_back(BadEvent{item.index, {DecodeErrc::kBadJson, begin}, begin});
   }
 
   void One(const dom::element& item, std::uint32_t index, EventBatch& batch) {

@@ -26,8 +26,9 @@ bool LooksLikeJson(std::span<const std::byte> payload);
 // Of several attention windows the largest is the main one; events of the others are marked as of
 // sliding-window groups, whose numbers are their windows. A block that moves between cache levels
 // becomes a store by name in the new tier and a removal from the old; a removal says no level.
-// Events are told apart per item, as MessagePack ones are. A field of a wrong type costs its event
-// when it tells blocks apart or says where they are; other fields are not read. Not thread-safe.
+// Events are told apart per item, as MessagePack ones are, and one that is no JSON costs itself
+// only as long as the list around it ends. A field of a wrong type costs its event when it tells
+// blocks apart or says where they are; other fields are not read. Not thread-safe.
 class TrtllmJsonDecoder {
  public:
   // Of partial blocks the names of so many are remembered, but of one at least; of more, those that
@@ -39,7 +40,7 @@ class TrtllmJsonDecoder {
 
   // `block_size` is the registered number of tokens per block; 0 takes the largest block of each
   // event. Replaces the content of `batch`, whose views are valid until the next call. On error it
-  // is empty. Once warm it allocates nothing.
+  // is empty. Once warm it allocates nothing, unless an item is no JSON.
   Result<void, DecodeError> Decode(std::span<const std::byte> payload, const DecodeLimits& limits,
                                    std::uint32_t block_size, EventBatch& batch);
 

@@ -540,6 +540,82 @@ TEST(TrtllmJson, ErrorsSayWhereTheirEventBegins) {
   EXPECT_EQ(bad[0].begin, 2u) << "an event that is no list's";
 }
 
+// What JSON has no words for, or is none, costs the event it is in and not the list.
+TEST(TrtllmJson, ItemsThatAreNoJsonCostThemselves) {
+  const auto store = [](std::string_view hash, std::string_view token, std::string_view more = "") {
+    return Event(Stored("null", R"({"block_hash":)" + std::string(hash) +
+                                    R"(,"tokens":[{"token_id":1},{"token_id":)" +
+                                    std::string(token) + R"(},{"token_id":3},{"token_id":4}])" +
+                                    std::string(more) + "}"));
+  };
+  const std::string first = store("11", "2");
+  const std::string last = store("13", "2");
+  const struct {
+    std::string_view id;
+    std::string bad;
+  } rows[] = {
+      {"a hash of 2^64", store("18446744073709551616", "2")},
+      {"a token of 2^65", store("12", "36893488147419103232")},
+      {"NaN", store("12", "2", R"(,"priority":NaN)")},
+      {"infinity", store("12", "2", R"(,"priority":-Infinity)")},
+      {"a lone surrogate", store("12", "2", R"(,"cache_salt":"\ud800")")},
+      {"no UTF-8", store("12", "2", ",\"cache_salt\":\"\xff\"")},
+      {"a control character", store("12", "2", ",\"cache_salt\":\"\n\"")},
+      {"a comma or bracket in a text", store("NaN", "2", R"(,"cache_salt":"a],\"[{")")},
+      {"brackets that do not match", R"({"data":[1}])"},
+      {"nothing", ""},
+      {"no value", "event"},
+      {"two values", "{} {}"},
+      {"nested too deep", std::string(5'000, '[') + std::string(5'000, ']')},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Stream stream;
+    const std::string start = "[" + first + ", ";
+    EXPECT_EQ(Feed(stream, start + row.bad + " ,7,\n" + last + "]\n"),
+              "stored device 11=A; stored device 13=A; drop 1 decode_error; drop 2 decode_error");
+    ASSERT_EQ(stream.batch().dropped.size(), 2u);
+    const wire::DecodeError expected{
+        wire::DecodeErrc::kBadJson,
+        row.bad.empty() ? start.size() + 1 : start.size()};  // behind the space
+    EXPECT_EQ(stream.batch().dropped[0].error, expected);
+    EXPECT_EQ(stream.translator().decoded().bad[0].begin, expected.offset);
+    EXPECT_EQ(stream.batch().dropped[1].error.code, wire::DecodeErrc::kMissingField);
+    EXPECT_EQ(stream.batch().lost_removals, placement::Concerned::kEveryRank);
+  }
+}
+
+// Where the list is not sure to be whole, nothing of it counts.
+TEST(TrtllmJson, AListThatDoesNotEndIsRefused) {
+  const std::string good = Event(Stored("null", Block(11, {1, 2, 3, 4})));
+  auto options = StreamOptions();
+  options.limits.events_max = 8;
+  const std::string rows[] = {
+      "[" + good + ",NaN",
+      "[" + good + ",NaN}",
+      "[" + good + ",NaN] x",
+      "[" + good + ",NaN],[]",
+      "[" + good + R"(,{"a":"])",
+      "[" + good + R"(,"\)",
+      "[" + good + R"(,[{"a":1}])",
+      std::string(100'000, '['),
+      "[" + std::string(100'000, ',') + "]",
+      "[" + std::string(8, ',') + "]",
+      R"({"data":NaN})",
+      "{\"data\":",
+      "[",
+  };
+  for (const std::string& row : rows) {
+    SCOPED_TRACE(row.substr(0, 200));
+    Stream stream(options);
+    EXPECT_EQ(Feed(stream, row), "error bad_json");
+    EXPECT_EQ(Feed(stream, good), "stored device 11=A") << "nothing was learned";
+  }
+  Stream stream(options);
+  EXPECT_EQ(Feed(stream, "[" + std::string(7, ',') + "]").substr(0, 19), "drop 0 decode_error");
+  EXPECT_EQ(stream.batch().dropped.size(), 8u);
+}
+
 // A bad removal is one whatever is wrong with it; a bad store takes no copies.
 TEST(TrtllmJson, OnlyALostRemovalMakesCountsDoubtful) {
   const struct {
