@@ -22,9 +22,11 @@ struct CountedFact {
   std::string_view text;
 };
 
-constexpr std::array<CountedFact, 16> kCounted = {{
+constexpr std::array<CountedFact, 17> kCounted = {{
     {"legacy_layouts", &TranslatorStats::legacy_layouts,
      "positional events whose last places were told apart by their types"},
+    {"zero_blocks", &TranslatorStats::zero_blocks,
+     "block(s) of the token 0 alone, taken for prompt embeddings: no text matches them"},
     {"skipped_session_ids", &TranslatorStats::skipped_session_ids,
      "session ids of a wrong type, passed over"},
     {"skipped_windows", &TranslatorStats::skipped_windows,

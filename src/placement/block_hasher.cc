@@ -32,10 +32,15 @@ std::uint64_t NamelessLora(const EngineEvent& event) {
   return NumberMix(*event.lora_id, kNamelessLoraSeed);
 }
 
+// Below this size a block of zeros is text. vLLM, which alone has embeddings for prompts, has
+// blocks of 1 or of at least 8 tokens; one token 0 is a word or the beginning of a text in many
+// models, and pages of one token are SGLang's default.
+constexpr std::size_t kPlaceholderTokensMin = 8;
+
 // vLLM writes zeros where a prompt came as embeddings; up to 0.16 nothing else tells such blocks
 // from text.
-bool IsPlaceholder(std::span<const TokenId> window) {
-  return window.front() == 0 &&
+bool IsPlaceholder(std::span<const TokenId> window, std::size_t block_size) {
+  return block_size >= kPlaceholderTokensMin && window.front() == 0 &&
          std::all_of(window.begin(), window.end(), [](TokenId token) { return token == 0; });
 }
 
@@ -128,7 +133,8 @@ bool BlockHasher::AppendKeyed(const EventBatch& batch, const EngineEvent& event,
 // other block has. False, and nothing done, when the window of the store's block `i` is text.
 bool BlockHasher::SetPlaceholderApart(std::span<const TokenId> window, PlacedBlock& block,
                                       std::size_t i) {
-  if (!IsPlaceholder(window)) return false;
+  if (!IsPlaceholder(window, how_.block_size)) return false;
+  ++stats_.zero_blocks;
   const std::uint64_t mix = NumberMix(Raw(block.engine), kEmbeddingSeed);
   block.local = hashing::HashBlock(window, hashing::Seed::FromRaw(how_.seed.raw() + mix));
   if (keyed_.size() <= i) keyed_.resize(i + 1);

@@ -18,10 +18,12 @@
 namespace kvr::placement {
 
 // Recomputes block hashes from tokens, adapter, salt and keys, so that requests can be compared
-// with them. Not thread-safe; once warm it allocates nothing. `options` must outlive it.
+// with them. Not thread-safe; once warm it allocates nothing. `options` and
+// `stats` must outlive it.
 class BlockHasher {
  public:
-  explicit BlockHasher(const TranslatorOptions& options) : options_(options) {}
+  BlockHasher(const TranslatorOptions& options, TranslatorStats& stats)
+      : options_(options), stats_(stats) {}
 
   // Appends the first `count` blocks, which the store's tokens fill, to `out`. `named` is the salt
   // it names, `salt` the one it has. True when their hashes cover all that the event shows of what
@@ -45,6 +47,7 @@ class BlockHasher {
   [[nodiscard]] BlockHash HashKeyedBlock(std::span<const TokenId> window);
 
   const TranslatorOptions& options_;
+  TranslatorStats& stats_;
   hashing::BlockHashing how_;  // of the last store: most events have the same seed
   std::vector<std::uint8_t> keyed_;
   // Scratch, kept for its capacity.

@@ -26,7 +26,7 @@ namespace kvr::placement {
 class EventPlacer {
  public:
   EventPlacer(const TranslatorOptions& options, TranslatorStats& stats)
-      : options_(options), stats_(stats), hasher_(options) {}
+      : options_(options), stats_(stats), hasher_(options, stats) {}
 
   void Begin() {
     ends_.clear();

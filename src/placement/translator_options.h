@@ -82,6 +82,7 @@ struct TranslatorStats {
   std::uint64_t forgotten_digests = 0;   // beyond MemoryLimits::digests_max
   std::uint64_t main_changes = 0;        // the main group turned out to be another
   std::uint64_t cut_blocks = 0;          // at the end of a store, for want of tokens
+  std::uint64_t zero_blocks = 0;         // of token 0 alone, taken for prompt embeddings
   std::uint64_t legacy_layouts = 0;      // see wire::EventBatch
   // Fields of a wrong type without which the event is good; see wire::SkippedFields and
   // wire::RouterSkipped.

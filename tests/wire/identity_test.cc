@@ -123,38 +123,87 @@ TEST(PromptEmbeds, BlocksMatchNothingElse) {
   EXPECT_EQ(lenient.batch().events[0].blocks[0].local, embedded);
 }
 
+// An event with blocks of eight tokens, or of another size.
+std::string Sized(std::string_view hashes, const std::string& tokens, const std::string& more = {},
+                  std::uint32_t block_size = 8) {
+  return R"({"type":"BlockStored","parent_block_hash":null,"block_hashes":[)" +
+         std::string(hashes) + R"(],"token_ids":[)" + tokens + R"(],"block_size":)" +
+         std::to_string(block_size) + (more.empty() ? "" : "," + more) + "}";
+}
+
+placement::TranslatorOptions OfSize(std::uint32_t block_size) {
+  auto options = StreamOptions();
+  options.block_size = block_size;
+  return options;
+}
+
+BlockHash SizedLocalOf(const std::string& event, std::uint32_t block_size = 8) {
+  Stream stream(OfSize(block_size));
+  stream.Feed(Batch({event}));
+  EXPECT_EQ(stream.batch().events.size(), 1u) << event;
+  return stream.batch().events.at(0).blocks[0].local;
+}
+
+std::string Repeated(std::string_view token, std::size_t count) {
+  std::string all;
+  for (std::size_t i = 0; i < count; ++i)
+    all += (i == 0 ? "" : ",") + std::string(token);
+  return all;
+}
+
+BlockHash Text(const std::vector<TokenId>& tokens) {
+  return hashing::HashBlock(tokens, hashing::Seed());
+}
+
 // vLLM up to 0.16 says nothing of embeddings: all there is are ids of zero.
 TEST(PromptEmbeds, BlocksOfZerosNeverAreText) {
-  const auto text = [](std::vector<TokenId> tokens) {
-    return hashing::HashBlock(tokens, hashing::Seed());
-  };
-  const std::string zeros = "0,0,0,0";
-  const std::string pair = "[0,0],[0,0],[0,0],[0,0]";
-  const BlockHash plain = text({0, 0, 0, 0});
-  EXPECT_NE(LocalOf(St("11", "null", zeros)), plain);
-  EXPECT_NE(LocalOf(St("11", "null", zeros, Keys("[null]"))), plain);
-  EXPECT_NE(LocalOf(St("11", "null", zeros)), LocalOf(St("12", "null", zeros)))
+  const std::string zeros = Repeated("0", 8);
+  const BlockHash plain = Text(std::vector<TokenId>(8, 0));
+  EXPECT_NE(SizedLocalOf(Sized("11", zeros)), plain);
+  EXPECT_NE(SizedLocalOf(Sized("11", zeros, Keys("[null]"))), plain);
+  EXPECT_NE(SizedLocalOf(Sized("11", zeros)), SizedLocalOf(Sized("12", zeros)))
       << "other embeddings may be behind them";
-  EXPECT_EQ(LocalOf(St("11", "null", zeros)), LocalOf(St("11", "null", zeros)));
-  EXPECT_NE(LocalOf(St("11", "null", pair)), text({0, 0, 0, 0, 0}));
-  EXPECT_EQ(LocalOf(St("11", "null", "0,0,0,1")), text({0, 0, 0, 1}));
+  EXPECT_EQ(SizedLocalOf(Sized("11", zeros)), SizedLocalOf(Sized("11", zeros)));
+  EXPECT_NE(SizedLocalOf(Sized("11", Repeated("[0,0]", 8))), Text(std::vector<TokenId>(9, 0)));
+  EXPECT_EQ(SizedLocalOf(Sized("11", Repeated("0", 7) + ",1")), Text({0, 0, 0, 0, 0, 0, 0, 1}));
   const std::string salt = R"("cache_salt":"a")";
-  EXPECT_NE(LocalOf(St("11", "null", zeros, salt)), LocalOf(St("11", "null", zeros)));
+  EXPECT_NE(SizedLocalOf(Sized("11", zeros, salt)), SizedLocalOf(Sized("11", zeros)));
 
   // In a chain, and for copies off the device, which bring no keys.
-  Stream stream;
-  stream.Feed(Batch({St("11,12,13", "null", std::string(kA) + "," + zeros + "," + std::string(kB),
-                        Keys(R"([[["img-1",0]],null,null])"))}));
+  Stream stream(OfSize(8));
+  const std::string text = "1,2,3,4,5,6,7,8";
+  stream.Feed(Batch(
+      {Sized("11,12,13", text + "," + zeros + "," + text, Keys(R"([[["img-1",0]],null,null])"))}));
   const auto blocks = stream.batch().events[0].blocks;
   EXPECT_NE(blocks[1].local, plain);
-  EXPECT_EQ(std::to_string(Raw(blocks[2].local)), Local('B'));
-  EXPECT_EQ(stream.Feed(Batch({St("12", "11", zeros, R"("medium":"CPU")")})),
-            "named host_pinned <11 12");
+  EXPECT_EQ(blocks[2].local, Text({1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(stream.translator().stats().zero_blocks, 1u);
+  EXPECT_EQ(stream.Feed(Batch({Sized("12", zeros, R"("medium":"CPU")")})), "named host_pinned 12");
   // A model whose placeholder is 0 names the object.
   const std::string image = Keys("[[[\"" + kDigest + "\",0]]]");
-  EXPECT_EQ(LocalOf(St("11", "null", zeros, image)),
-            hashing::HashBlock(std::vector<TokenId>(4, 0), hashing::Seed(),
+  EXPECT_EQ(SizedLocalOf(Sized("11", zeros, image)),
+            hashing::HashBlock(std::vector<TokenId>(8, 0), hashing::Seed(),
                                std::vector<std::uint64_t>{kDigestHash}));
+}
+
+// Token 0 begins a text in many models, and is a word in others.
+TEST(PromptEmbeds, ZerosInSmallBlocksAreText) {
+  for (const std::uint32_t size : {1u, 2u, 4u, 7u}) {
+    SCOPED_TRACE(size);
+    const auto some = [&](std::string_view token, const std::string& more = {}) {
+      return Sized("11", Repeated(token, size), more, size);
+    };
+    EXPECT_EQ(SizedLocalOf(some("0"), size), Text(std::vector<TokenId>(size, 0)));
+    EXPECT_EQ(SizedLocalOf(some("0", Keys("[null]")), size), Text(std::vector<TokenId>(size, 0)));
+    EXPECT_EQ(SizedLocalOf(some("[0,0]"), size), Text(std::vector<TokenId>(size + 1, 0)));
+  }
+  Stream pages(OfSize(1));  // all blocks of a prompt in one event
+  pages.Feed(Batch({Sized("21,22,23,24", "0,5,0,6", {}, 1)}));
+  const auto blocks = pages.batch().events[0].blocks;
+  EXPECT_EQ(blocks[0].local, Text({0}));
+  EXPECT_EQ(blocks[2].local, Text({0}));
+  EXPECT_TRUE(pages.batch().events[0].eligible);
+  EXPECT_EQ(pages.translator().stats().zero_blocks, 0u);
 }
 
 TEST(Eligible, OnlyWhenTheHashCoversAllThatTheEngineHashed) {
@@ -172,7 +221,7 @@ TEST(Eligible, OnlyWhenTheHashCoversAllThatTheEngineHashed) {
       {"an adapter by number", {St("11", "null", kA, R"("lora_id":3)")}, false},
       {"a salt", {St("11", "null", kA, R"("cache_salt":"a")")}, true},
       {"an untagged salt", {St("11", "null", kA, Keys(R"([["a"]])"))}, true},
-      {"zeros", {St("11", "null", "0,0,0,0")}, false},
+      {"zeros in a small block", {St("11", "null", "0,0,0,0")}, true},
       {"a text that may be a salt", {St("11", "10", kA, Keys(R"([["a"]])"))}, false},
       {"an image", {image}, false},
       {"explicit objects",
