@@ -130,6 +130,27 @@ bool LacksKeys(const EventBatch& batch, const EngineEvent& event, CopyTable& blo
   });
 }
 
+bool MayLackKeys(const EventBatch& batch, const EngineEvent& event, const Salt& salt,
+                 const ShownKeys& shown, CopyTable& blocks) {
+  // TensorRT-LLM's lists, whose copies are sole ones, say all in every event.
+  if (event.sole || event.extra_blocks.count > 0 || event.has_mm_infos) return false;
+  // A chain has one salt. Below a block that is known to have another no prompt would look for
+  // this.
+  const BlockRecord* parent = event.parent ? blocks.Find(*event.parent) : nullptr;
+  const bool known_chain = parent != nullptr && (parent->salt_state == SaltState::kNone ||
+                                                 parent->salt_state == SaltState::kSalted);
+  const bool names_salt = event.cache_salt || salt.state == SaltState::kSalted || known_chain;
+  const bool names_adapter = !event.lora_name.empty() || event.lora_id.value_or(0) != 0;
+  const bool open =
+      shown.others || (shown.salts && !names_salt) || (shown.adapters && !names_adapter);
+  if (!open) return false;
+  const auto hashes = batch.HashesOf(event);
+  return std::any_of(hashes.begin(), hashes.end(), [&](EngineHash hash) {
+    const BlockRecord* record = blocks.Find(hash);
+    return record == nullptr || record->place == 0 || record->twins > 0;
+  });
+}
+
 bool KeysAreTold(const EventBatch& batch, const EngineEvent& event, CopyTable& blocks) {
   if (event.extra_blocks.count > 0 || event.has_mm_infos) return true;
   const auto hashes = batch.HashesOf(event);

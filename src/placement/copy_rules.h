@@ -42,6 +42,19 @@ Salt InheritSalt(const wire::EventBatch& batch, const wire::EngineEvent& event, 
 // would name another content.
 bool LacksKeys(const wire::EventBatch& batch, const wire::EngineEvent& event, CopyTable& blocks);
 
+// What stores of a stream have had beside tokens. It outlives what is known of their blocks: copies
+// of such blocks may be announced when all that told of the keys is gone.
+struct ShownKeys {
+  bool salts = false;
+  bool adapters = false;
+  bool others = false;
+};
+
+// Of a store off the device: whether it may be without keys that its blocks have, as others of the
+// stream do, because of some block nothing else is known. Its tokens would then name another's.
+bool MayLackKeys(const wire::EventBatch& batch, const wire::EngineEvent& event, const Salt& salt,
+                 const ShownKeys& shown, CopyTable& blocks);
+
 // Of a store off the device: whether it is known which keys its blocks have, be it that they have
 // none. If it does not say, the store on the device did.
 bool KeysAreTold(const wire::EventBatch& batch, const wire::EngineEvent& event, CopyTable& blocks);

@@ -35,6 +35,10 @@ bool MayBeChunk(const EngineEvent& event, const EventBatch& batch, std::uint32_t
          memory.blocks.Find(batch.HashesOf(event).front()) == nullptr;
 }
 
+bool HasKeys(std::span<const std::uint8_t> keyed) {
+  return std::any_of(keyed.begin(), keyed.end(), [](std::uint8_t has) { return has != 0; });
+}
+
 }  // namespace
 
 std::optional<DropReason> EventPlacer::PlaceOwn(const EngineEvent& event, const EventBatch& batch,
@@ -105,6 +109,7 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
                                              Tier tier, RankMemory& memory, PlacementBatch& out) {
   const std::string_view named = SaltOf(batch, event);
   const Salt own = Salt::Named(named);
+  NoteShown(event, own);
   if (event.hashes.count == 0) return DropReason::kEmptyStore;
   const Salt salt = InheritSalt(batch, event, tier, own, memory.blocks);
   if (salt.state == SaltState::kAmbiguous) return DropReason::kAmbiguousCacheNamespace;
@@ -123,6 +128,7 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
     if (const auto reason = CountBlocks(event, tier, block_size, memory, stats_, count)) {
       return reason;
     }
+    hash_only = off_device && MayLackKeys(batch, event, salt, shown_, memory.blocks);
   }
   if (!hash_only && event.parent && IsMisplaced(*event.parent, memory.blocks)) {
     return DropReason::kAmbiguousName;
@@ -132,6 +138,7 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
   bool complete = false;
   if (!hash_only) {
     complete = hasher_.AppendBlocks(batch, event, named, salt, block_size, count, out.blocks);
+    shown_.others = shown_.others || HasKeys(hasher_.keyed());
     hash_only = off_device &&
                 IsElsewhere(std::span(out.blocks).subspan(before), event.parent, memory.blocks);
     if (hash_only) out.blocks.resize(before);
@@ -159,6 +166,11 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
     stats_.unplaced_blocks += memory.chunks.Learn(event.parent, tokens.first(count), names);
   }
   return std::nullopt;
+}
+
+void EventPlacer::NoteShown(const EngineEvent& event, const Salt& own) {
+  shown_.salts = shown_.salts || own.state == SaltState::kSalted;
+  shown_.adapters = shown_.adapters || !event.lora_name.empty() || event.lora_id.value_or(0) != 0;
 }
 
 // Blocks that are not where they were said to be, in this tier and below.

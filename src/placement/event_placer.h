@@ -83,11 +83,13 @@ class EventPlacer {
                   std::uint32_t block_size, RankMemory& memory, PlacementBatch& out);
   void CountCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts,
                    RankMemory& memory);
+  void NoteShown(const wire::EngineEvent& event, const Salt& own);
   bool RepeatsHash(const wire::EngineEvent& event, const wire::EventBatch& batch);
 
   const TranslatorOptions& options_;
   TranslatorStats& stats_;
   BlockHasher hasher_;
+  ShownKeys shown_;                     // by the stream, whatever was forgotten since
   GroupTable::Group* told_ = nullptr;   // by the event at hand, which changed what is known of it
   HashSet seen_;                        // scratch, kept for its capacity
   Contradictions found_;                // the same

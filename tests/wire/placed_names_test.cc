@@ -1,6 +1,7 @@
 // Names that engines use for blocks in several places, from the payload to what an index answers:
 // it may know too little of them, never too much.
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,8 +30,9 @@ class Node {
     return told;
   }
 
-  // Tokens of the prompt of blocks A, B, ... that are held: "device/host_pinned" in blocks.
-  std::string Ask(std::string_view prompt) const {
+  // Of the prompt of blocks A, B, ... how many are held: "device/host_pinned".
+  std::string Ask(std::string_view prompt, std::string_view salt = {},
+                  std::string_view adapter = {}) const {
     std::vector<TokenId> tokens;
     for (const char block : prompt) {
       for (TokenId i = 1; i <= 4; ++i)
@@ -38,8 +40,12 @@ class Node {
     }
     hashing::BlockHashing how;
     how.block_size = 4;
+    how.seed = hashing::Seed::FromRaw(hashing::Seed::RawOf(adapter, salt));
     std::vector<BlockHash> blocks;
     hashing::HashBlocks(tokens, how, blocks);
+    return Ask(blocks);
+  }
+  std::string Ask(std::span<const BlockHash> blocks) const {
     OverlapScores scores;
     partition_->index->Match(blocks, {}, scores);
     const RankOverlap overlap = scores.at(slot_);
@@ -65,6 +71,7 @@ class Node {
     return false;
   }
   std::uint64_t held() const { return partition_->index->Stats().memberships; }
+  placement::EventTranslator& translator() { return stream_.translator(); }
   std::uint64_t unmatched() { return stream_.translator().stats().unmatched_removals; }
 
  private:
@@ -169,6 +176,117 @@ TEST(PlacedNames, HostCopiesGoWhereTheDeviceHasTheBlock) {
     node.Feed({Rm("12,13", kHost), Rm("11")});
     EXPECT_EQ(node.Ask("ABC"), "0/0");
     EXPECT_EQ(node.Ask(row.prompt), "0/0");
+  }
+}
+
+// Engines announce a copy in host memory when it is made, which may be after the device has lost
+// the block, and without its keys. It is the block's own then, never that of its tokens.
+TEST(PlacedNames, ACopyThatComesLateKeepsWhatTheDeviceToldOfItsKeys) {
+  const std::string image = R"("extra_keys":[[[")" + std::string(64, 'a') + R"(",0]]])";
+  std::vector<TokenId> tokens = {1, 2, 3, 4};
+  const std::uint64_t object = 0xaaaaaaaaaaaaaaaa;
+  const BlockHash with_image = hashing::HashBlock(tokens, hashing::Seed(), std::span(&object, 1));
+  struct Held {
+    std::string text, salted, adapted, shown;
+  };
+  const struct {
+    std::string_view id;
+    std::string keys;       // of the store on the device
+    std::string_view more;  // of the store in host memory
+    Held held;
+  } rows[] = {
+      {"text", "", "", {"0/1", "0/0", "0/0", "0/0"}},
+      {"no keys, told so", R"("extra_keys":[null])", "", {"0/1", "0/0", "0/0", "0/0"}},
+      {"a salt among the keys", R"("extra_keys":[["s1"]])", "", {"0/0", "0/1", "0/0", "0/0"}},
+      {"a salt", R"("cache_salt":"s1")", "", {"0/0", "0/1", "0/0", "0/0"}},
+      {"a salt, told again",
+       R"("cache_salt":"s1")",
+       R"(,"cache_salt":"s1")",
+       {"0/0", "0/1", "0/0", "0/0"}},
+      {"an image", image, "", {"0/0", "0/0", "0/0", "0/1"}},
+      {"an adapter", R"("lora_name":"ad")", "", {"0/0", "0/0", "0/1", "0/0"}},
+      {"an adapter, told again",
+       R"("lora_name":"ad")",
+       R"(,"lora_name":"ad")",
+       {"0/0", "0/0", "0/1", "0/0"}},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Node node;
+    node.Feed({St("11", "null", kA, row.keys)});
+    node.Feed({Rm("11")});
+    node.Feed({St("11", "null", kA, std::string(kHost) + std::string(row.more))});
+    EXPECT_EQ(node.Ask("A"), row.held.text);
+    EXPECT_EQ(node.Ask("A", "s1"), row.held.salted);
+    EXPECT_EQ(node.Ask("A", {}, "ad"), row.held.adapted);
+    EXPECT_EQ(node.Ask(std::span(&with_image, 1)), row.held.shown);
+    node.Feed({Rm("11", kHost)});
+    EXPECT_EQ(node.held(), 0u);
+    EXPECT_EQ(node.unmatched(), 0u);
+  }
+}
+
+TEST(PlacedNames, LateCopiesOfAWholeChainKeepItsSalt) {
+  const std::string salt = R"("extra_keys":[["s1"],null])";
+  for (const std::string_view gone : {"11,12", "12"}) {
+    SCOPED_TRACE(gone);
+    Node node;
+    node.Feed({St("11,12", "null", "1,2,3,4,5,6,7,8", salt)});
+    node.Feed({Rm(gone)});
+    node.Feed({St("11", "null", kA, kHost)});
+    node.Feed({St("12", "11", kB, kHost)});
+    EXPECT_EQ(node.Ask("AB", "s1"), gone == "12" ? "1/1" : "0/2");
+    EXPECT_EQ(node.Ask("AB"), "0/0");
+    EXPECT_EQ(node.Ask("B"), "0/0");
+    EXPECT_EQ(node.Ask("A"), "0/0");
+  }
+}
+
+// Nothing tells of them but what their stream has shown.
+TEST(PlacedNames, CopiesOfUnknownBlocksWaitForTheirContentOnceKeysWereShown) {
+  const struct {
+    std::string_view id;
+    std::string shown;
+    std::string late;  // a store of the block 21 that nobody spoke of before
+    std::string_view told;
+    std::string_view held;
+  } rows[] = {
+      {"nothing shown", St("11", "null", kA), St("21", "null", kB, kHost),
+       "stored host_pinned 21=B", "0/1"},
+      {"a salt", St("11", "null", kA, R"("cache_salt":"s1")"), St("21", "null", kB, kHost),
+       "named host_pinned 21", "0/0"},
+      {"a salt; the copy says that it has none", St("11", "null", kA, R"("cache_salt":"s1")"),
+       St("21", "null", kB, R"("medium":"CPU","cache_salt":"")"), "stored host_pinned 21=B", "0/1"},
+      {"a salt; the copy says its keys", St("11", "null", kA, R"("cache_salt":"s1")"),
+       St("21", "null", kB, R"("medium":"CPU","extra_keys":[null])"), "stored host_pinned 21=B",
+       "0/1"},
+      {"a key; the copy says only its salt", St("11", "null", kA, R"("extra_keys":[[7]])"),
+       St("21", "null", kB, R"("medium":"CPU","cache_salt":"")"), "named host_pinned 21", "0/0"},
+      {"objects", St("11", "null", kA, R"("block_mm_infos":[{"mm_objects":[{"mm_hash":1}]}])"),
+       St("21", "null", kB, kHost), "named host_pinned 21", "0/0"},
+      {"a numbered adapter", St("11", "null", kA, R"("lora_id":3)"), St("21", "null", kB, kHost),
+       "named host_pinned 21", "0/0"},
+      {"in any other tier", St("11", "null", kA, R"("cache_salt":"s1")"),
+       St("21", "null", kB, R"("medium":"DISK")"), "named disk 21", "0/0"},
+      {"after what is known was forgotten", std::string(), St("21", "null", kB, kHost),
+       "named host_pinned 21", "0/0"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Node node;
+    if (row.shown.empty()) {
+      node.Feed({St("11", "null", kA, R"("cache_salt":"s1")")});
+      node.translator().Reset();
+    } else {
+      node.Feed({row.shown});
+    }
+    EXPECT_EQ(node.Feed({row.late}), row.told);
+    EXPECT_EQ(node.Ask("B"), row.held);
+    if (row.told != "named host_pinned 21") continue;
+    node.Feed({St("21", "null", kB), Rm("21")});
+    EXPECT_EQ(node.Ask("B"), "0/1") << "it waited";
+    node.Feed({Rm("21", kHost)});
+    EXPECT_EQ(node.Ask("B"), "0/0");
   }
 }
 
