@@ -125,7 +125,7 @@ void BindMemory(placement::MemoryLimits& memory, config::OptionTable& table) {
       .Unit("names");
   table
       .Bind("ingest", "partial_blocks_max", &memory.partial_blocks_max,
-            "Partial blocks of TensorRT-LLM whose removals are left out as they were; beyond, the "
+            "Partial blocks of a rank whose removals are left out as they were; beyond, the "
             "older half is forgotten, whose removals count as unmatched",
             std::size_t{1})
       .Unit("blocks");

@@ -199,11 +199,14 @@ void AddCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts, Cop
       });
 }
 
-void RemoveCopies(const EventBatch& batch, const EngineEvent& event, Tier tier, CopyTable& blocks,
+void RemoveCopies(const EventBatch& batch, const EngineEvent& event, Tier tier, RankMemory& memory,
                   std::vector<EngineHash>& gone, TranslatorStats& stats) {
+  CopyTable& blocks = memory.blocks;
+  const bool may_be_partial = tier == Tier::kDevice && memory.partials.size() > 0;
   ForEachAhead(
       batch.HashesOf(event), blocks, [](EngineHash hash) { return hash; },
       [&](std::size_t i, EngineHash hash) {
+        if (may_be_partial && blocks.Find(hash) == nullptr && memory.partials.Take(hash)) return;
         const std::uint32_t left = batch.CopiesLeftOf(event, i);
         const std::size_t times = RemoveCopy(hash, tier, left, blocks, stats.unmatched_removals);
         if (times == 0) ++stats.held_removals;

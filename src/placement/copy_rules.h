@@ -14,6 +14,7 @@
 #include "model/placement_event.h"
 #include "model/tier.h"
 #include "placement/copy_table.h"
+#include "placement/rank_memory.h"
 #include "placement/translator_options.h"
 #include "wire/event_batch.h"
 
@@ -95,9 +96,10 @@ void AddCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts, Cop
                Contradictions& found, TranslatorStats& stats);
 
 // Takes a copy of each of the removal's blocks, and appends to `gone` those of which none is left
-// in the tier; one that an index may hold several times as often.
+// in the tier; one that an index may hold several times as often. Partial blocks, which no index
+// has, go unseen.
 void RemoveCopies(const wire::EventBatch& batch, const wire::EngineEvent& event, Tier tier,
-                  CopyTable& blocks, std::vector<EngineHash>& gone, TranslatorStats& stats);
+                  RankMemory& memory, std::vector<EngineHash>& gone, TranslatorStats& stats);
 
 using TierSet = std::bitset<kTierCount>;
 // Of a removal that names no tier: where each of its blocks is. One that is nowhere is looked for

@@ -84,7 +84,7 @@ std::optional<DropReason> EventPlacer::Remove(const EngineEvent& event, const Ev
     }
   } else {
     const std::size_t before = out.removed.size();
-    RemoveCopies(batch, event, tier, memory.blocks, out.removed, stats_);
+    RemoveCopies(batch, event, tier, memory, out.removed, stats_);
     EmitRemoved(event, before, tier, memory, out);
   }
   if (memory.chunks.begun()) {
@@ -125,7 +125,7 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
         StoreChunk(event, batch, tier, block_size, memory, out)) {
       return std::nullopt;
     }
-    if (const auto reason = CountBlocks(event, tier, block_size, memory, stats_, count)) {
+    if (const auto reason = CountBlocks(event, batch, tier, block_size, memory, stats_, count)) {
       return reason;
     }
     hash_only = off_device && MayLackKeys(batch, event, salt, shown_, memory.blocks);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <list>
+#include <utility>
 
 #include "placement/digest_sense.h"
 #include "placement/event_placer.h"
@@ -55,7 +57,8 @@ class EventTranslator::Impl {
       return decoded;
     }
     if (!json && digests_.Concerns(batch_)) ReadDigests(payload, *memory, out);
-    stats_.forgotten_partials = json_.forgotten_partial_blocks();
+    stats_.forgotten_partials += json_.forgotten_partial_blocks() -
+                                 std::exchange(json_forgotten_, json_.forgotten_partial_blocks());
     stats_.forgotten_digests = digests_.forgotten();
     stats_.legacy_layouts += batch_.legacy_layouts;
     stats_.skipped_session_ids += batch_.skipped.session_id;
@@ -111,7 +114,8 @@ class EventTranslator::Impl {
   std::size_t remembered() const {
     std::size_t entries = json_.partial_blocks() + digests_.remembered();
     for (const RankMemory& memory : ranks_)
-      entries += memory.blocks.size() + memory.groups.entries() + memory.chunks.entries();
+      entries += memory.blocks.size() + memory.groups.entries() + memory.chunks.entries() +
+                 memory.partials.size();
     return entries;
   }
   std::size_t table_bytes() const {
@@ -186,6 +190,7 @@ class EventTranslator::Impl {
   TranslatorStats stats_;
   std::deque<RankMemory> ranks_;
   wire::TrtllmJsonDecoder json_;
+  std::uint64_t json_forgotten_ = 0;  // partial blocks, as counted
   RouterPlacement router_;
   DigestSense digests_;
   EventPlacer placer_{options_, stats_};

@@ -8,12 +8,17 @@
 #include "placement/copy_table.h"
 #include "placement/group_table.h"
 #include "placement/translator_options.h"
+#include "wire/partial_blocks.h"
 
 namespace kvr::placement {
 
 struct RankMemory {
   RankMemory(std::uint32_t rank, const MemoryLimits& limits)
-      : dp_rank(rank), groups(limits), blocks(limits.counted_blocks_max), chunks(limits) {}
+      : dp_rank(rank),
+        groups(limits),
+        blocks(limits.counted_blocks_max),
+        chunks(limits),
+        partials(limits.partial_blocks_max) {}
 
   std::uint32_t dp_rank;
   // What the main group's last telling store on the device said of the block size, in tokens.
@@ -23,6 +28,7 @@ struct RankMemory {
   bool said_unclear = false;  // the last side event that said whether all is clear of them
   CopyTable blocks;           // of the main group
   ChunkBook chunks;
+  wire::PartialBlocks partials;  // on the device
 
   // Whose copies are among `blocks`, beside those in tiers that no group has: the number of the
   // group that was the main one then, and whether any came without a number.
@@ -36,6 +42,7 @@ struct RankMemory {
     groups.ForgetCopies();
     blocks.Clear();
     chunks.Clear();
+    partials.Clear();
     owner.reset();
     numberless = false;
   }

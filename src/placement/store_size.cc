@@ -5,11 +5,21 @@
 namespace kvr::placement {
 
 using wire::EngineEvent;
+using wire::EventBatch;
 
 namespace {
 
+// A piece of a block, or a block of an engine whose size is another one, which is not indexed
+// either.
+void NotePartial(const EngineEvent& event, const EventBatch& batch, RankMemory& memory,
+                 TranslatorStats& stats) {
+  const std::uint64_t before = memory.partials.forgotten();
+  memory.partials.Note(batch.HashesOf(event).front(), event.tokens.count);
+  stats.forgotten_partials += memory.partials.forgotten() - before;
+}
+
 // Whether a store of another block size names blocks of ours all the same; else why not.
-std::optional<DropReason> CheckOddSize(const EngineEvent& event, Tier tier,
+std::optional<DropReason> CheckOddSize(const EngineEvent& event, const EventBatch& batch, Tier tier,
                                        std::uint32_t block_size, RankMemory& memory,
                                        TranslatorStats& stats) {
   const std::uint32_t hashes = event.hashes.count;
@@ -24,6 +34,7 @@ std::optional<DropReason> CheckOddSize(const EngineEvent& event, Tier tier,
     // TensorRT-LLM's lists have pieces, too, but call a size theirs only when it is.
     const bool piece = !event.sole && event.block_size != 0 && block_size % event.block_size == 0 &&
                        hashes == 1 && tokens == event.block_size;
+    if (piece) NotePartial(event, batch, memory, stats);
     if (piece && memory.size_confirmed && memory.wrong_block_size == 0) {
       return DropReason::kPartialBlock;
     }
@@ -42,11 +53,12 @@ void ConfirmSize(const EngineEvent& event, RankMemory& memory) {
 
 }  // namespace
 
-std::optional<DropReason> CountBlocks(const EngineEvent& event, Tier tier, std::uint32_t block_size,
-                                      RankMemory& memory, TranslatorStats& stats,
-                                      std::size_t& count) {
+std::optional<DropReason> CountBlocks(const EngineEvent& event, const EventBatch& batch, Tier tier,
+                                      std::uint32_t block_size, RankMemory& memory,
+                                      TranslatorStats& stats, std::size_t& count) {
   if (event.block_size != block_size || block_size == 0) {
-    if (const auto reason = CheckOddSize(event, tier, block_size, memory, stats)) return reason;
+    if (const auto reason = CheckOddSize(event, batch, tier, block_size, memory, stats))
+      return reason;
   }
   const std::size_t windows = hashing::BlockCount(event.tokens.count, block_size, event.eagle);
   if (windows > event.hashes.count) return DropReason::kSparseStore;

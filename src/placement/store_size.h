@@ -15,8 +15,8 @@ namespace kvr::placement {
 
 // `count`: how many of the named blocks the tokens fill, in blocks of `block_size`. What the main
 // group's stores on the device say of the block size is noted in `memory`.
-std::optional<DropReason> CountBlocks(const wire::EngineEvent& event, Tier tier,
-                                      std::uint32_t block_size, RankMemory& memory,
+std::optional<DropReason> CountBlocks(const wire::EngineEvent& event, const wire::EventBatch& batch,
+                                      Tier tier, std::uint32_t block_size, RankMemory& memory,
                                       TranslatorStats& stats, std::size_t& count);
 
 }  // namespace kvr::placement

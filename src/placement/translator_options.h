@@ -33,9 +33,9 @@ struct MemoryLimits {
   // Names whose copies wait until the kind of their cache group is told. Further ones do not: too
   // little is known then, never too much; see PlacementBatch::lost_copies.
   std::size_t held_names_max = 16'384;
-  // Blocks of TensorRT-LLM that were left out because they were not full, so that their removals
-  // are left out as well. Beyond it the older half is forgotten: such a removal then passes, finds
-  // nothing and counts as unmatched.
+  // Blocks that were left out because they were not full, so that their removals are left out as
+  // well: of TensorRT-LLM's lists all that the stream has, else those of the rank. Beyond it the
+  // older half is forgotten: such a removal then passes, finds nothing and counts as unmatched.
   std::size_t partial_blocks_max = 65'536;
   // Digests of a stream that came before anything proved by which end they become numbers, and are
   // remembered by their other end, so that a number that is one of them is the proof. Numbers of

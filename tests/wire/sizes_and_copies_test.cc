@@ -126,6 +126,31 @@ TEST(BlockSizes, Rows) {
   }
 }
 
+// V6: vLLM announces and removes pieces of blocks, which no index has.
+TEST(BlockSizes, RemovalsOfPiecesOfBlocksAreNotUnmatched) {
+  auto options = StreamOptions();
+  options.memory.partial_blocks_max = 4;
+  Stream stream(options);
+  const auto unmatched = [&] { return stream.translator().stats().unmatched_removals; };
+  stream.Feed(Batch({St("20", "null", "1,2", Size(2))}));  // before the size is known
+  stream.Feed(Batch({St("11", "null", kA), St("21", "11", "5,6", Size(2))}));
+  EXPECT_EQ(stream.Feed(Batch({Rm("20"), Rm("21,11")})), "removed device 11");
+  EXPECT_EQ(unmatched(), 0u);
+  EXPECT_EQ(stream.Feed(Batch({Rm("21")})), "removed device 21") << "it was removed once";
+  EXPECT_EQ(unmatched(), 1u);
+  stream.Feed(Batch({St("22", "11", "5,6", Size(2))}));
+  EXPECT_EQ(stream.Feed(Batch({Rm("22", R"("medium":"CPU")")})), "removed host_pinned 22");
+  EXPECT_EQ(unmatched(), 2u);
+  // Beyond the limit the older half is forgotten.
+  for (int name = 30; name < 36; ++name)
+    stream.Feed(Batch({St(std::to_string(name), "11", "5,6", Size(2))}));
+  EXPECT_LE(stream.translator().remembered(), 5u);
+  EXPECT_GT(stream.translator().stats().forgotten_partials, 0u);
+  EXPECT_EQ(stream.Feed(Batch({Rm("35,30")})), "removed device 30");
+  stream.Feed(Batch({std::string(kClr)}));
+  EXPECT_EQ(stream.translator().remembered(), 0u);
+}
+
 // Nobody says that a chunk is gone: it goes when the engine's clock says so, and lives longer when
 // it is announced again.
 TEST(Chunks, Expire) {
