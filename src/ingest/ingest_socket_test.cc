@@ -460,6 +460,21 @@ TEST_F(IngestSockets, ARankRecoversWhenItsBlockSizeIsTheRegisteredOneAgain) {
   EXPECT_EQ(node.health->detail(), "");
 }
 
+TEST_F(IngestSockets, RanksThatNobodyRegisteredCostNothingHoweverManyTheyAre) {
+  Node node(1, 0);
+  Follow(node);
+  for (std::uint32_t rank = 1; rank <= 1'100; ++rank) {
+    TestEngine stranger({WorkerId{1}, rank}, 10);
+    stranger.Store(0);
+    node.publisher->Publish(stranger.Flush(rank));
+  }
+  node.engine.Store(0);
+  ASSERT_TRUE(node.Reaches(node.publisher->Publish(node.engine.Flush(0))));
+  EXPECT_EQ(Held(), node.engine.held());
+  EXPECT_EQ(StateText(*node.health), "exact none");
+  EXPECT_LT(node.health->table_bytes(), 65'536u) << "there is one block";
+}
+
 TEST_F(IngestSockets, AStreamThatSpeaksOnlyOfOtherRanksIsDegradedUntilItSpeaksOfItsOwn) {
   Node node(1, 0);
   Follow(node);

@@ -26,9 +26,12 @@ using fleet::EventFate;
 namespace {
 
 placement::TranslatorOptions TranslatorFor(const SourceSpec& spec, std::uint32_t block_size,
-                                           const Ingest::Options& ingest) {
+                                           const Ingest::Options& ingest, const Targets& targets) {
   placement::TranslatorOptions options;
   options.rank = spec.rank;
+  options.follows = [&targets, worker = spec.rank.worker](std::uint32_t dp_rank) {
+    return targets.contains(Rank{worker, dp_rank});
+  };
   options.lenient_media = spec.source.lenient_media;
   options.digests = fleet::DigestEndOf(spec.source.engine);
   options.block_size = block_size;
@@ -118,7 +121,7 @@ Source::Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health,
       clock_(clock),
       followers_{{spec_.rank, std::move(health)}},
       snapshot_bytes_max_(options.snapshot_bytes_max),
-      translator_(TranslatorFor(spec_, block_size, options)),
+      translator_(TranslatorFor(spec_, block_size, options, targets)),
       notes_(clock, options.rejected_bytes_kept),
       stream_(options.stream, BacklogOf(spec_.source), *this) {
   for (const SourceSpec::Sharer& sharer : spec_.sharers)

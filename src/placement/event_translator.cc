@@ -1,7 +1,6 @@
 #include "placement/event_translator.h"
 
 #include <algorithm>
-#include <deque>
 #include <limits>
 #include <list>
 #include <utility>
@@ -47,12 +46,16 @@ class EventTranslator::Impl {
     auto decoded = json ? json_.Decode(payload, options_.limits, options_.block_size, batch_)
                         : wire::DecodeEventBatch(payload, options_.limits, batch_);
     if (batch_.new_main_from) ++main_changes_;
-    RankMemory* memory =
-        decoded ? MemoryOf(batch_.dp_rank.value_or(options_.rank.dp_rank)) : nullptr;
+    const std::uint32_t dp_rank = batch_.dp_rank.value_or(options_.rank.dp_rank);
+    if (decoded && !Follows(dp_rank)) {
+      PassBy(dp_rank, json, out);
+      return {};
+    }
+    RankMemory* memory = decoded ? MemoryOf(dp_rank) : nullptr;
     if (memory == nullptr) {
       ++stats_.bad_batches;
       if (decoded)
-        decoded = tl::make_unexpected(wire::DecodeError{wire::DecodeErrc::kOverLimit, 0});
+        decoded = tl::make_unexpected(wire::DecodeError{wire::DecodeErrc::kTooManyRanks, 0});
       batch_.Clear();
       return decoded;
     }
@@ -156,6 +159,27 @@ class EventTranslator::Impl {
     return placed;
   }
 
+  [[nodiscard]] bool Follows(std::uint32_t dp_rank) const {
+    return dp_rank == options_.rank.dp_rank || !options_.follows || options_.follows(dp_rank);
+  }
+
+  // A batch of a rank that nobody wants. When the rank is wanted again, what is known of it would
+  // lack what was passed by.
+  void PassBy(std::uint32_t dp_rank, bool json, PlacementBatch& out) {
+    std::erase_if(ranks_, [&](const RankMemory& rank) { return rank.dp_rank == dp_rank; });
+    out.ts = batch_.ts;
+    out.dp_rank = batch_.dp_rank;
+    out.made_until.assign(batch_.events.size(), 0);
+    // In a list each item says its rank: one that nobody could read may be of another.
+    const bool lost =
+        json && std::any_of(batch_.bad.begin(), batch_.bad.end(), [](const auto& bad) {
+          return WhoMayLose(bad) == Concerned::kEveryRank;
+        });
+    if (!lost) return;
+    ForgetCounts();
+    out.lost_removals = Concerned::kEveryRank;
+  }
+
   // Null when the stream named too many ranks.
   RankMemory* MemoryOf(std::uint32_t dp_rank) {
     for (RankMemory& memory : ranks_) {
@@ -188,7 +212,7 @@ class EventTranslator::Impl {
 
   TranslatorOptions options_;
   TranslatorStats stats_;
-  std::deque<RankMemory> ranks_;
+  std::list<RankMemory> ranks_;
   wire::TrtllmJsonDecoder json_;
   std::uint64_t json_forgotten_ = 0;  // partial blocks, as counted
   RouterPlacement router_;

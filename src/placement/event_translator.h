@@ -47,8 +47,9 @@ class EventTranslator {
   EventTranslator& operator=(EventTranslator&&) noexcept;
 
   // Replaces the content of `out` by what `payload` means. A bad event costs itself and is listed
-  // in `out.dropped`. On error nothing was learned and `out` is empty. `payload` is not referenced
-  // afterwards. Allocates nothing once warm, but for the table of copies as it grows.
+  // in `out.dropped`. A batch of a rank that TranslatorOptions::follows refuses brings no events.
+  // On error nothing was learned and `out` is empty. `payload` is not referenced afterwards.
+  // Allocates nothing once warm, but for the table of copies as it grows.
   Result<void, wire::DecodeError> Translate(std::span<const std::byte> payload,
                                             PlacementBatch& out);
 

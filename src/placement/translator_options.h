@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "base/clock.h"
@@ -62,7 +63,11 @@ struct TranslatorOptions {
   // By which end digests become numbers; none: the stream says it. Goes before limits.digests.
   std::optional<DigestEnd> digests = {};
   wire::DecodeLimits limits = {};
-  // Data-parallel ranks one stream may name. A batch that names one more is refused.
+  // Whether the stream's events of this data-parallel rank are wanted, beside those of `rank`;
+  // empty: of any. A batch of another one means nothing, and what was remembered of that rank is
+  // forgotten.
+  std::function<bool(std::uint32_t dp_rank)> follows = {};
+  // Ranks that are wanted of one stream. A batch that names one more is refused as kTooManyRanks.
   std::size_t ranks_max = 1024;
   MemoryLimits memory = {};
 };

@@ -18,11 +18,13 @@ enum class DecodeErrc : std::uint8_t {
   kBadText,       // a string that is no UTF-8
   kOverLimit,     // beyond one of DecodeLimits
   kBadJson,       // text that starts like JSON and is none
+  kTooManyRanks,  // of a batch: its stream named as many other ranks as are remembered
 };
 
-inline constexpr std::array<std::string_view, 9> kDecodeErrcNames = {
+inline constexpr std::array<std::string_view, 10> kDecodeErrcNames = {
     "truncated",     "not_msgpack", "wrong_type", "out_of_range", "missing_field",
-    "unknown_event", "bad_text",    "over_limit", "bad_json"};
+    "unknown_event", "bad_text",    "over_limit", "bad_json",
+    "too_many_ranks"};
 constexpr std::string_view DecodeErrcName(DecodeErrc code) {
   return kDecodeErrcNames[static_cast<std::size_t>(code)];
 }

@@ -600,12 +600,56 @@ TEST(Translator, Limits) {
   const std::string store = St("11", "null", kA);
   EXPECT_EQ(stream.Feed("[1.5,[" + store + "],0]"), "stored device 11=A");
   EXPECT_EQ(stream.Feed("[1.5,[" + store + "],1]"), "stored @1 device 11=A");
-  EXPECT_EQ(stream.Feed("[1.5,[" + store + "],2]"), "error over_limit");
+  EXPECT_EQ(stream.Feed("[1.5,[" + store + "],2]"), "error too_many_ranks");
   EXPECT_EQ(stream.translator().stats().bad_batches, 1u);
   // Beyond the counted blocks a removal passes at the first copy.
   EXPECT_EQ(stream.Feed(Batch({St("12", "11", kB), St("12", "11", kB), Rm("12")})),
             "stored device <11 12=B; stored device <11 12=B; removed device 12");
   EXPECT_EQ(stream.translator().stats().uncounted_blocks, 2u);
+}
+
+// However many there are, and whatever they say.
+TEST(Translator, BatchesOfRanksThatNobodyFollowsTeachNothing) {
+  auto options = StreamOptions();
+  options.ranks_max = 2;
+  bool also_three = true;
+  options.follows = [&](std::uint32_t dp_rank) { return dp_rank == 3 && also_three; };
+  Stream stream(options);
+  const std::string store = St("11", "null", kA);
+  const auto feed = [&](const std::string& events, std::uint32_t dp_rank) {
+    return stream.Feed("[1.5,[" + events + "]," + std::to_string(dp_rank) + "]");
+  };
+  for (std::uint32_t rank = 4; rank < 2'000; ++rank) {
+    ASSERT_EQ(feed(store + "," + Rm("12") + "," + std::string(kClr), rank), "");
+    ASSERT_EQ(stream.batch().dp_rank, rank);
+    ASSERT_EQ(stream.translator().decoded().events.size(), 3u);
+  }
+  EXPECT_EQ(stream.translator().remembered(), 0u);
+  EXPECT_EQ(stream.translator().table_bytes(), 0u);
+  EXPECT_EQ(feed(store + "," + store, 0), "stored device 11=A; stored device 11=A");
+  EXPECT_EQ(feed(store, 3), "stored @3 device 11=A");
+  EXPECT_EQ(feed(R"({"type":7})", 4), "") << "it can be of no other rank";
+  EXPECT_EQ(stream.batch().lost_removals, placement::Concerned::kNone);
+  EXPECT_EQ(feed(Rm("11"), 0), "") << "the copies are still counted";
+  EXPECT_EQ(stream.translator().stats().bad_batches, 0u);
+  // Whoever is followed no longer and then again begins anew: nobody saw what went in between.
+  EXPECT_EQ(feed(store, 3), "stored @3 device 11=A");
+  also_three = false;
+  EXPECT_EQ(feed(Rm("11"), 3), "");
+  also_three = true;
+  EXPECT_EQ(feed(store + "," + Rm("11"), 3), "stored @3 device 11=A; removed @3 device 11");
+}
+
+// An item of a list that nobody can read may be of a rank that is followed.
+TEST(Translator, AListOfAnotherRankMayHideARemoval) {
+  auto options = StreamOptions();
+  options.follows = [](std::uint32_t) { return false; };
+  Stream stream(options);
+  const std::string list = R"([{"event_id":1,"attention_dp_rank":5,"data":{"type":"removed",)"
+                           R"("block_hashes":[1]}},{"event_id":2,"attention_dp_rank":5}])";
+  EXPECT_EQ(stream.FeedBytes(std::as_bytes(std::span(list))), "");
+  EXPECT_EQ(stream.batch().dp_rank, 5u);
+  EXPECT_EQ(stream.batch().lost_removals, placement::Concerned::kEveryRank);
 }
 
 TEST(Translator, TheRankIsTheBatchsOrTheRegistered) {
