@@ -152,12 +152,31 @@ void BindMemory(placement::MemoryLimits& memory, config::OptionTable& table) {
              Millis{1});
 }
 
+void BindMessages(ingest::Ingest::Options::MessageLimits& message, config::OptionTable& table) {
+  constexpr std::size_t kMost = std::size_t{64} << 20;  // a message has no more bytes
+  table
+      .Bind("ingest", "message_events_max", &message.events_max,
+            "Events of a message; one of more is refused as a whole and counts as lost",
+            std::size_t{1}, kMost)
+      .Unit("events");
+  table
+      .Bind("ingest", "message_blocks_max", &message.blocks_max,
+            "Blocks that the events of a message name; an event beyond is refused", std::size_t{1},
+            kMost)
+      .Unit("blocks");
+  table
+      .Bind("ingest", "message_tokens_max", &message.tokens_max,
+            "Tokens in the events of a message; an event beyond is refused", std::size_t{1}, kMost)
+      .Unit("tokens");
+}
+
 void BindIngest(ServerConfig& config, config::OptionTable& table) {
   ingest::Ingest::Options& ingest = config.ingest;
   table.Bind("ingest", "threads", &ingest.threads, "Threads that follow event streams",
              std::size_t{1}, kThreadsMax);
   BindStreams(config, table);
   BindTransport(config, table);
+  BindMessages(ingest.message, table);
   BindMemory(ingest.memory, table);
   table
       .Bind("ingest", "keep_rejected_bytes", &ingest.rejected_bytes_kept,

@@ -27,7 +27,8 @@ TEST(ServerConfig, ReadsEveryPart) {
       "  keep_rejected_bytes: 16, poll_interval_ms: 21, reference_metrics: true,\n"
       "  counted_blocks_max: 31, groups_max: 39, held_names_max: 32, chunk_blocks_max: 33, "
       "chunks_max: 34,\n"
-      "  chunk_ttl_ms: 35, partial_blocks_max: 36, digests_max: 37, snapshot_bytes_max: 38}\n"
+      "  chunk_ttl_ms: 35, partial_blocks_max: 36, digests_max: 37, snapshot_bytes_max: 38,\n"
+      "  message_events_max: 40, message_blocks_max: 41, message_tokens_max: 42}\n"
       "identity: {unmapped_keys: ignore}\n"
       "index: {blocks_max: 17, ranks_max: 18, pending_blocks_max: 19, remembered_names_max: 20,\n"
       "  side_blocks_max: 22, memory_limit: 25000000}\n"
@@ -67,6 +68,9 @@ TEST(ServerConfig, ReadsEveryPart) {
   EXPECT_EQ(config.ingest.memory.chunk_ttl, Millis{35});
   EXPECT_EQ(config.ingest.memory.partial_blocks_max, 36u);
   EXPECT_EQ(config.ingest.memory.digests_max, 37u);
+  EXPECT_EQ(config.ingest.message.events_max, 40u);
+  EXPECT_EQ(config.ingest.message.blocks_max, 41u);
+  EXPECT_EQ(config.ingest.message.tokens_max, 42u);
   EXPECT_EQ(config.index.blocks_max, 17u);
   EXPECT_EQ(config.index.ranks_max, 18u);
   EXPECT_EQ(config.index.pending_blocks_max, 19u);
@@ -100,6 +104,10 @@ TEST(ServerConfig, RefusesLimitsThatWouldRefuseEverybody) {
                            "ingest: {replay_high_water: 0}",
                            "server: {bodies_bytes_max: 0}",
                            "ingest: {message_bytes_max: 0}",
+                           "ingest: {message_events_max: 0}",
+                           "ingest: {message_blocks_max: 0}",
+                           "ingest: {message_tokens_max: 0}",
+                           "ingest: {message_tokens_max: 67108865}",
                            "ingest: {message_bytes_max: -1}",
                            "index: {blocks_max: 0}",
                            "index: {ranks_max: 0}"}) {

@@ -19,6 +19,7 @@
 #include "model/stream_position.h"
 #include "net/event_socket.h"
 #include "placement/event_translator.h"
+#include "wire/event_decoder.h"
 
 namespace kvr::ingest {
 
@@ -64,6 +65,13 @@ class Ingest {
     bool reference_metrics = false;
     placement::UnmappedKeys unmapped_keys = placement::UnmappedKeys::kFold;
     placement::MemoryLimits memory;  // of each rank of each stream
+    // What one message may bring. One of more events is refused, and so is each event that would
+    // bring more blocks or tokens.
+    struct MessageLimits {
+      std::size_t events_max = wire::DecodeLimits{}.events_max;
+      std::size_t blocks_max = wire::DecodeLimits{}.blocks_max;
+      std::size_t tokens_max = wire::DecodeLimits{}.tokens_max;
+    } message;
     // Of each event that cannot be decoded so many first bytes are kept for fleet::RejectedLog, at
     // most RejectedEvent::kBytesMax. They may hold tokens and cache salts, so none by default.
     std::size_t rejected_bytes_kept = 0;

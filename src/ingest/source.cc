@@ -32,6 +32,9 @@ placement::TranslatorOptions TranslatorFor(const SourceSpec& spec, std::uint32_t
   options.follows = [&targets, worker = spec.rank.worker](std::uint32_t dp_rank) {
     return targets.contains(Rank{worker, dp_rank});
   };
+  options.limits.events_max = ingest.message.events_max;
+  options.limits.blocks_max = ingest.message.blocks_max;
+  options.limits.tokens_max = ingest.message.tokens_max;
   options.lenient_media = spec.source.lenient_media;
   options.digests = fleet::DigestEndOf(spec.source.engine);
   options.block_size = block_size;
@@ -178,8 +181,10 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
       return Outcome::kApplied;
     }
     metrics_.CountDecodeFailure(error.code);
-    notes_.NoteMessage(spec_.rank, owner, message, "undecodable", wire::DecodeErrcName(error.code),
-                       error.offset);
+    notes_.NoteMessage(
+        spec_.rank, owner, message, "undecodable",
+        placement::BatchErrorDetail(error.code, payload.size(), translator_.options().limits),
+        error.offset);
     return Outcome::kUndecodable;
   }
   if (batch_.forget) ForgetBlocks();
@@ -308,7 +313,7 @@ void Source::NoteDropped(Rank rank) {
     if (dropped.reason == placement::DropReason::kDecodeError) {
       NoteDefect(rank, StateReason::kUndecodable,
                  fmt::format("an event could not be decoded: {}",
-                             wire::DecodeErrcName(dropped.error.code)));
+                             placement::EventErrorDetail(dropped.error.code)));
     }
   }
   if (batch_.lost_copies) {

@@ -88,10 +88,26 @@ std::string_view BatchErrorName(wire::DecodeErrc error) {
   return error == wire::DecodeErrc::kOutOfRange ? "foreign_rank" : wire::DecodeErrcName(error);
 }
 
+std::string_view BatchErrorDetail(wire::DecodeErrc error, std::size_t payload_bytes,
+                                  const wire::DecodeLimits& limits) {
+  if (error == wire::DecodeErrc::kTooManyRanks) {
+    return "too_many_ranks: more ranks of one stream are registered than can be";
+  }
+  if (error != wire::DecodeErrc::kOverLimit) return wire::DecodeErrcName(error);
+  if (payload_bytes > limits.payload_bytes_max) return "over_limit: longer than 64 MiB";
+  return "over_limit: more events than `ingest.message_events_max`, which can be raised";
+}
+
+std::string_view EventErrorDetail(wire::DecodeErrc error) {
+  if (error != wire::DecodeErrc::kOverLimit) return wire::DecodeErrcName(error);
+  return "over_limit: more blocks or tokens in the message than `ingest.message_blocks_max` and "
+         "`ingest.message_tokens_max`, which can be raised, or more keys than any message may have";
+}
+
 std::string DropDetail(const DroppedEvent& dropped, const wire::EventBatch& batch,
                        std::uint32_t block_size) {
   if (dropped.reason == DropReason::kDecodeError || dropped.reason == DropReason::kUnknownEvent) {
-    return std::string(wire::DecodeErrcName(dropped.error.code));
+    return std::string(EventErrorDetail(dropped.error.code));
   }
   if (dropped.reason == DropReason::kBlockSizeMismatch) {
     return fmt::format("block_size {}, registered {}", dropped.block_size, block_size);

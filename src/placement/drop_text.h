@@ -1,6 +1,7 @@
 // Why an event was dropped, in words.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include "placement/placement_batch.h"
 #include "wire/decode_error.h"
 #include "wire/event_batch.h"
+#include "wire/event_decoder.h"
 
 namespace kvr::placement {
 
@@ -15,6 +17,13 @@ namespace kvr::placement {
 // "foreign_rank", as one of a rank that is not registered, if it names a data-parallel rank that
 // cannot exist: no other number of a batch itself has a range.
 std::string_view BatchErrorName(wire::DecodeErrc error);
+
+// The same of any error of a payload of so many bytes, and of a limit which one it is and what
+// moves it: "over_limit: more events than ...".
+std::string_view BatchErrorDetail(wire::DecodeErrc error, std::size_t payload_bytes,
+                                  const wire::DecodeLimits& limits);
+// ... of an event alone.
+std::string_view EventErrorDetail(wire::DecodeErrc error);
 
 // The values behind the reason: "medium `FS`", "block_size 8, registered 16". Short, and without
 // tokens and salts; texts from outside are cut and lose what is not printable. `batch` is what the

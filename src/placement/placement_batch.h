@@ -92,14 +92,14 @@ struct PlacementBatch {
     lost_copies = false;
     lost_removals = Concerned::kNone;
     forget = false;
-    events.clear();
-    event_index.clear();
-    made_until.clear();
-    dropped.clear();
-    blocks.clear();
-    removed.clear();
-    side.clear();
-    side_copies.clear();
+    wire::Reuse(events);
+    wire::Reuse(event_index);
+    wire::Reuse(made_until);
+    wire::Reuse(dropped);
+    wire::Reuse(blocks);
+    wire::Reuse(removed);
+    wire::Reuse(side);
+    wire::Reuse(side_copies);
   }
 
   // For producers. In the order of the engine's batch.

@@ -7,6 +7,11 @@
 namespace kvr::wire {
 namespace {
 
+// Of a batch; one of more does not keep its memory.
+constexpr std::size_t kOrdinaryEvents = 16'384;
+constexpr std::size_t kOrdinaryBlocks = std::size_t{1} << 18;
+constexpr std::size_t kOrdinaryTokens = std::size_t{1} << 21;
+
 constexpr std::array<std::string_view, 3> kMainKinds = {"full_attention", "mla_attention",
                                                         "sink_full_attention"};
 constexpr std::array<std::string_view, 6> kOtherKinds = {
@@ -16,6 +21,11 @@ constexpr std::array<std::string_view, 6> kOtherKinds = {
 }  // namespace
 
 void EventBatch::Clear() {
+  if (events.size() > kOrdinaryEvents || hashes.size() > kOrdinaryBlocks ||
+      tokens.size() > kOrdinaryTokens) {
+    *this = EventBatch();
+    return;
+  }
   ts = 0;
   dp_rank.reset();
   events.clear();

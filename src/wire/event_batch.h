@@ -28,6 +28,15 @@ enum class Ownership : std::uint8_t { kFramework, kKvcr, kUnknown };
 // The kind of attention a cache group serves. Only a main group's blocks make up whole prefixes.
 enum class GroupKind : std::uint8_t { kAbsent, kMain, kOther, kUnknown };
 
+// Empties a list that is filled again with each message. The room of an extraordinary one is given
+// back.
+template <typename T>
+void Reuse(std::vector<T>& list) {
+  constexpr std::size_t kKeptBytesMax = std::size_t{8} << 20;
+  list.clear();
+  if (list.capacity() * sizeof(T) > kKeptBytesMax) std::vector<T>().swap(list);
+}
+
 // A run of elements of one of EventBatch's vectors.
 struct Slice {
   std::uint32_t begin = 0;
@@ -118,7 +127,8 @@ struct BadEvent {
   std::optional<EventType> type{};
 };
 
-// Reused from batch to batch: once warm, decoding into it allocates nothing. Not thread-safe.
+// Reused from batch to batch: once warm, decoding into it allocates nothing but for extraordinary
+// batches, whose room Clear gives back. Not thread-safe.
 struct EventBatch {
   double ts = 0;  // as sent: seconds, of some producers milliseconds; 0 for a NaN or an infinity
   std::optional<std::uint32_t> dp_rank;

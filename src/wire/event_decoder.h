@@ -13,11 +13,11 @@
 namespace kvr::wire {
 
 // Ceilings that hold whatever the peer sends. The first two refuse the batch; an event that would
-// cross one of the others is refused alone.
+// cross one of the others is refused alone. An engine flushes once a step, so a real batch stays
+// below a hundredth of them; a bridge that collects for long may need more.
 struct DecodeLimits {
   std::size_t payload_bytes_max = std::size_t{64} << 20;
   std::size_t events_max = 65'536;
-  // Per batch. vLLM flushes once a step, so a real batch stays below a hundredth of these.
   std::size_t blocks_max = std::size_t{1} << 20;
   std::size_t tokens_max = std::size_t{1} << 23;
   std::size_t extra_keys_max = std::size_t{1} << 18;  // keys, and multimodal objects

@@ -1,9 +1,12 @@
 // Rows T8 to T11 and B1 to B58: transport payloads, batches and events.
+#include <span>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/hex.h"
+#include "placement/drop_text.h"
 #include "support/json_msgpack.h"
 #include "wire/stream.h"
 
@@ -427,6 +430,34 @@ TEST(DecodeRows, B52LargeEventsAndTheirLimit) {
   options.limits.payload_bytes_max = payload.size() - 1;
   Stream none(options);
   EXPECT_EQ(none.FeedBytes(payload), "error over_limit");
+}
+
+// B52: the limit is the operator's, what refuses a batch is named, and one large batch does not
+// keep its memory for ever.
+TEST(DecodeRows, B52AnExtraordinaryBatch) {
+  std::vector<std::string> events;
+  for (int i = 0; i < 70'000; ++i)
+    events.push_back(Rm("7"));
+  const auto payload = MsgpackFromJson(Batch(events));
+  auto options = StreamOptions();
+  Stream stream(options);
+  EXPECT_EQ(stream.FeedBytes(payload), "error over_limit");
+  const auto detail = [&](std::size_t bytes) {
+    return placement::BatchErrorDetail(wire::DecodeErrc::kOverLimit, bytes, options.limits);
+  };
+  EXPECT_NE(detail(payload.size()).find("ingest.message_events_max"), std::string::npos);
+  EXPECT_NE(detail(options.limits.payload_bytes_max + 1).find("64 MiB"), std::string::npos);
+  EXPECT_NE(placement::EventErrorDetail(wire::DecodeErrc::kOverLimit).find("message_tokens_max"),
+            std::string::npos);
+  EXPECT_EQ(placement::EventErrorDetail(wire::DecodeErrc::kTruncated), "truncated");
+  options.limits.events_max = 70'000;
+  Stream large(options);
+  large.FeedBytes(payload);
+  EXPECT_EQ(large.batch().events.size(), 70'000u);
+  EXPECT_GE(large.translator().decoded().events.capacity(), 70'000u);
+  large.Feed(Batch({Rm("7")}));
+  EXPECT_EQ(large.batch().events.size(), 1u);
+  EXPECT_LT(large.translator().decoded().events.capacity(), 1'000u);
 }
 
 TEST(DecodeRows, B53HostileLengthsAllocateNothing) {
