@@ -54,11 +54,12 @@ void BindSockets(AgentConfig& config, config::OptionTable& table) {
       .Unit("bytes");
   table
       .Bind("publish", "replay_messages_max", &socket.replay_messages_max,
-            "Messages of a rank kept for replay")
+            "Messages of a rank kept for replay", std::size_t{1})
       .Unit("messages");
   table
       .Bind("publish", "replay_bytes_max", &socket.replay_bytes_max,
-            "... and how many bytes of them")
+            "... and how many bytes of them; the newest message is kept whatever its size",
+            std::size_t{1})
       .Unit("bytes");
 }
 

@@ -285,7 +285,8 @@ void AddEventOptions(CLI::App& app, MockArgs& args, Words& words) {
                  "Frames of a replay answer: `seq` or `topic`; default: as the dialect's release")
       ->check(CLI::IsMember({"seq", "topic"}));
   app.add_option("--replay-messages", engine.replay_messages_max, "Messages kept for replay")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--topic", engine.topic, "Topic of the event messages");
   app.add_option("--replay-capture", words.capture,
                  "Instead of engines, publish this file of `kvroute capture` with its spacing, "

@@ -52,7 +52,7 @@ class EventPublisher {
     std::optional<std::string> replay_endpoint = "tcp://127.0.0.1:*";
     std::string topic{};
     std::size_t replay_messages_max = 10'000;
-    std::size_t replay_bytes_max = std::size_t{1} << 30;  // of payloads
+    std::size_t replay_bytes_max = std::size_t{1} << 30;  // of payloads; the newest is kept
     ReplayLayout layout = ReplayLayout::kTopicSeqPayload;
     // Messages and bytes of payloads that wait for the thread; beyond them Publish blocks. A larger
     // message waits alone.

@@ -660,7 +660,27 @@ TEST(EventPublisher, ReplayIsBoundedByBytes) {
   EXPECT_EQ(Replayed(*poller, *publisher), "1=bbbb 2=cc 3=dddd ");
   publisher->Publish(Bytes("eleven bytes"));
   publisher->Flush();
-  EXPECT_EQ(Replayed(*poller, *publisher), "");
+  EXPECT_EQ(Replayed(*poller, *publisher), "4=eleven bytes ") << "the newest is always kept";
+}
+
+// Whoever asks for the first message and gets none takes it that there was none.
+TEST(EventPublisher, ReplayHasTheNewestMessageWhateverTheLimits) {
+  const auto transport = MakeZmqTransport({});
+  const auto poller = transport->MakePoller();
+  EventPublisher::Options no_messages;
+  no_messages.replay_messages_max = 0;
+  EventPublisher::Options no_bytes;
+  no_bytes.replay_bytes_max = 0;
+  EventPublisher::Options few_bytes;
+  few_bytes.replay_bytes_max = 3;
+  for (const EventPublisher::Options& options : {no_messages, no_bytes, few_bytes}) {
+    const auto publisher = MakePublisher(options);
+    EXPECT_EQ(Replayed(*poller, *publisher), "");
+    for (const std::string_view text : {"aa", "bbbb", "cccc"})
+      publisher->Publish(Bytes(text));
+    publisher->Flush();
+    EXPECT_EQ(Replayed(*poller, *publisher), "2=cccc ");
+  }
 }
 
 TEST(EventPublisher, ATakenAddressIsNamedInTheError) {

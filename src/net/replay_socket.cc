@@ -33,12 +33,13 @@ ReplaySocket::ReplaySocket(zmq::context_t& context, const EventPublisher::Option
 }
 
 void ReplaySocket::Keep(std::uint64_t sequence, zmq::message_t& payload) {
-  if (options_.replay_messages_max == 0) return;
   ring_bytes_ += payload.size();
   ring_.emplace_back();
   ring_.back().sequence = sequence;
   ring_.back().payload.copy(payload);
-  while (ring_.size() > options_.replay_messages_max || ring_bytes_ > options_.replay_bytes_max) {
+  // An answer without messages says that nothing was published.
+  while (ring_.size() > 1 &&
+         (ring_.size() > options_.replay_messages_max || ring_bytes_ > options_.replay_bytes_max)) {
     ring_bytes_ -= ring_.front().payload.size();
     ring_.pop_front();
   }
