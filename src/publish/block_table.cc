@@ -93,5 +93,6 @@ void EntryTable<Entry>::Grow() {
 
 template class EntryTable<BlockEntry>;
 template class EntryTable<NameEntry>;
+template class EntryTable<MeaningEntry>;
 
 }  // namespace kvr::publish

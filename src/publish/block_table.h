@@ -43,6 +43,16 @@ struct NameEntry {
 };
 static_assert(sizeof(NameEntry) == 24);
 
+// How many names of a source mean one block, whose `name` is what it is called to others.
+struct MeaningEntry {
+  EngineHash name{};
+  std::array<std::uint32_t, kTierCount> names{};  // ... and hold it in which tier
+  bool used = false;                              // the entry is one
+
+  [[nodiscard]] bool held() const { return (names[0] | names[1] | names[2] | names[3]) != 0; }
+};
+static_assert(sizeof(MeaningEntry) == 32);
+
 // The names that were let go last, oldest first. Not thread-safe.
 class RecentNames {
  public:
@@ -113,8 +123,10 @@ class EntryTable {
 
 extern template class EntryTable<BlockEntry>;
 extern template class EntryTable<NameEntry>;
+extern template class EntryTable<MeaningEntry>;
 
 using BlockTable = EntryTable<BlockEntry>;
 using NameTable = EntryTable<NameEntry>;
+using MeaningTable = EntryTable<MeaningEntry>;
 
 }  // namespace kvr::publish

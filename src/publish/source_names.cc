@@ -2,8 +2,8 @@
 
 #include <optional>
 #include <span>
-#include <utility>
 
+#include "base/check.h"
 #include "hashing/block_hash.h"
 
 namespace kvr::publish {
@@ -33,6 +33,7 @@ void SourceNames::Pass(const Mutation& mutation, MutationSink& out) {
     case PlacementKind::kCleared:
       table_.Clear();
       remembered_.Clear();
+      meanings_.Clear();
       missing_ = 0;
       return out.Take(mutation);
   }
@@ -61,7 +62,7 @@ void SourceNames::PassStore(const Mutation& store, MutationSink& out) {
     if (blocks_.empty()) renamed.event.parent = above;
     entry->told = name;
     entry->placed = placed;
-    entry->tiers = static_cast<std::uint8_t>(entry->tiers | BitOf(event.tier));
+    Hold(*entry, event.tier);
     blocks_.push_back({name, block.local});
     above = name;
     ++passed;
@@ -90,7 +91,7 @@ void SourceNames::PassNames(const Mutation& store, MutationSink& out) {
       ++unknown_;
       continue;
     }
-    entry->tiers = static_cast<std::uint8_t>(entry->tiers | BitOf(store.event.tier));
+    Hold(*entry, store.event.tier);
     blocks_.push_back({entry->told, block.local});
   }
   if (blocks_.empty()) return;
@@ -100,15 +101,17 @@ void SourceNames::PassNames(const Mutation& store, MutationSink& out) {
 }
 
 void SourceNames::PassRemoval(const Mutation& removal, MutationSink& out) {
-  removed_.assign(removal.event.removed.begin(), removal.event.removed.end());
-  for (EngineHash& name : removed_) {
+  removed_.clear();
+  for (const EngineHash name : removal.event.removed) {
     NameEntry* const entry = table_.Find(name);
-    if (entry == nullptr) continue;
-    const bool held = entry->held();
-    entry->tiers = static_cast<std::uint8_t>(entry->tiers & ~BitOf(removal.event.tier));
-    const EngineHash own = std::exchange(name, entry->told);
-    if (held && !entry->held()) table_.LetGo(own, remembered_);
+    const EngineHash told = entry == nullptr ? name : entry->told;
+    if (entry != nullptr && entry->held()) {
+      Release(*entry, removal.event.tier);
+      if (!entry->held()) table_.LetGo(name, remembered_);
+    }
+    if (!IsHeld(told, removal.event.tier)) removed_.push_back(told);
   }
+  if (removed_.empty()) return;
   Mutation renamed = removal;
   renamed.event.removed = removed_;
   out.Take(renamed);
@@ -123,9 +126,33 @@ void SourceNames::TellGone(const Mutation& store, NameEntry& entry, MutationSink
   removal.event.removed = std::span(&entry.told, 1);
   for (std::size_t tier = 0; tier < kTierCount; ++tier) {
     removal.event.tier = static_cast<Tier>(tier);
-    if ((entry.tiers & BitOf(removal.event.tier)) != 0) out.Take(removal);
+    if ((entry.tiers & BitOf(removal.event.tier)) == 0) continue;
+    Release(entry, removal.event.tier);
+    if (!IsHeld(entry.told, removal.event.tier)) out.Take(removal);
   }
-  entry.tiers = 0;
+}
+
+void SourceNames::Hold(NameEntry& entry, Tier tier) {
+  if ((entry.tiers & BitOf(tier)) != 0) return;
+  entry.tiers = static_cast<std::uint8_t>(entry.tiers | BitOf(tier));
+  RecentNames none(0);
+  MeaningEntry* const meaning = meanings_.Add(entry.told, none);
+  KVR_CHECK(meaning != nullptr);
+  ++meaning->names[static_cast<std::size_t>(tier)];
+}
+
+void SourceNames::Release(NameEntry& entry, Tier tier) {
+  if ((entry.tiers & BitOf(tier)) == 0) return;
+  entry.tiers = static_cast<std::uint8_t>(entry.tiers & ~BitOf(tier));
+  MeaningEntry* const meaning = meanings_.Find(entry.told);
+  KVR_CHECK(meaning != nullptr);
+  --meaning->names[static_cast<std::size_t>(tier)];
+  if (!meaning->held()) meanings_.Erase(meaning);
+}
+
+bool SourceNames::IsHeld(EngineHash told, Tier tier) const {
+  const MeaningEntry* const meaning = meanings_.Find(told);
+  return meaning != nullptr && meaning->names[static_cast<std::size_t>(tier)] != 0;
 }
 
 }  // namespace kvr::publish

@@ -116,6 +116,26 @@ TEST(SourceNames, ANameWithAnotherContentIsRemovedFirst) {
   EXPECT_EQ(source.Pass(source.script.Remove({1})), "-6");
 }
 
+TEST(SourceNames, OfTwoNamesOfOneBlockTheLastTakesIt) {
+  Source source;
+  EXPECT_EQ(source.Pass(source.script.Store({}, 1, Contents{5})), "+5=5");
+  EXPECT_EQ(source.Pass(source.script.Store({}, 2, Contents{5})), "+5=5");
+  EXPECT_EQ(source.Pass(On(Tier::kDisk, source.script.Store({}, 2, Contents{5}))), "+5=5/disk");
+  EXPECT_EQ(source.Pass(source.script.Remove({1})), "");
+  EXPECT_EQ(source.Pass(source.script.Remove({1})), "") << "it is the other's";
+  EXPECT_EQ(source.Pass(On(Tier::kDisk, source.script.Remove({2}))), "-5/disk");
+  EXPECT_EQ(source.Pass(source.script.Remove({2})), "-5");
+}
+
+TEST(SourceNames, ANameThatComesToMeanAnotherBlockLeavesItToTheOthers) {
+  Source source;
+  source.Pass(source.script.Store({}, 1, Contents{5}));
+  source.Pass(source.script.Store({}, 2, Contents{5}));
+  EXPECT_EQ(source.Pass(source.script.Store({}, 1, Contents{6})), "+6=6");
+  EXPECT_EQ(source.Pass(source.script.Remove({2})), "-5");
+  EXPECT_EQ(source.Pass(source.script.Remove({1})), "-6");
+}
+
 TEST(SourceNames, NamesOutliveTheLastCopyForAWhile) {
   Source source(1'000, 1);
   source.Pass(source.script.Store({}, 1, Contents{5, 6}));
