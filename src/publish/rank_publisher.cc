@@ -172,8 +172,7 @@ bool RankPublisher::Complete() const {
          std::ranges::all_of(names_, [](const SourceNames& names) { return names.missing() == 0; });
 }
 
-RankPublisher::Position RankPublisher::Locate() {
-  Flush();
+RankPublisher::Position RankPublisher::Locate() const {
   return {next_sequence_, ring_.last(), book_.blocks(), Complete()};
 }
 
@@ -202,6 +201,7 @@ Result<void> RankPublisher::BuildSnapshot() {
 }
 
 Result<RankPublisher::SnapshotAnswer> RankPublisher::TakeSnapshot() {
+  Flush();
   const Position position = Locate();
   const std::uint64_t last = position.last_event_id;
   if (CanReuse(options_.snapshot_tail_max)) {

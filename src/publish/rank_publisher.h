@@ -131,11 +131,12 @@ class RankPublisher final : private MutationSink {
   // Sends all that is pending. For the end, and before somebody looks.
   void Flush();
 
-  // All flush first, so that the numbers they name are those of what is known; ask between lists.
+  // Ask between lists. Both flush first, so that the numbers they name are those of what is known.
   // A snapshot is kOverloaded when Options::snapshots_max are being read and none can be used.
   EventsAnswer Query(std::optional<std::uint64_t> start, std::optional<std::uint64_t> end);
   Result<SnapshotAnswer> TakeSnapshot();
-  Position Locate();
+  // What is pending goes on waiting: it is behind the numbers, and only `blocks` counts it.
+  [[nodiscard]] Position Locate() const;
 
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] Stats stats() const;

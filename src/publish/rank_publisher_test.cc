@@ -273,6 +273,20 @@ TEST(RankPublisher, P3ListsAreMergedInTime) {
   EXPECT_FALSE(b.publisher.deadline());
 }
 
+TEST(RankPublisher, P3WhatIsPendingWaitsOnWhenSomebodyAsksWhereTheStreamIs) {
+  Bench b([](RankPublisher::Options& options) { options.coalescer.timeout = Millis{10'000}; });
+  b.Feed({Script::Clear()});
+  b.Feed({b.script.Store({}, 1)});
+  const auto position = b.publisher.Locate();
+  EXPECT_EQ(position.next_sequence, 1u);
+  EXPECT_EQ(position.last_event_id, 1u) << "what is pending has no number yet";
+  b.Feed({b.script.Store(1, 2)});
+  EXPECT_EQ(b.network.Drain(), "");
+  b.publisher.Flush();
+  EXPECT_EQ(b.network.Drain(), "[2:+1,2]");
+  EXPECT_EQ(b.publisher.Locate().next_sequence, 2u);
+}
+
 TEST(RankPublisher, P33WhatIsPendingGoesOutAtTheEnd) {
   Bench b([](RankPublisher::Options& options) { options.coalescer.timeout = Millis{10'000}; });
   b.Feed({Script::Clear()});
