@@ -312,6 +312,38 @@ TYPED_TEST(IndexContract, PlacesBlocksByName) {
   this->CheckAll(kRows);
 }
 
+// The rule of PrefixIndex, row L14 for one index.
+TYPED_TEST(IndexContract, ABlockIsEligibleWhileEveryStoreOfItWas) {
+  static constexpr Row kRows[] = {
+      {"as told", "E0:[1,2]; S0:[1,2]+[3]; e=2; D; e=2"},
+      {"one that is not clears it", "E0:[1..3]; S0:[1,2] !dup; e=1; E0:[1..3] !dup; e=1"},
+      {"in another tier too", "E0:[1..3]; S0@host:[1]; e=2; E0@host:[1..3]; e=4; n=6"},
+      {"nor does a later one make it", "S0:[1]; E0:[1] !dup; E0@host:[1]; e=0; D; e=0"},
+      {"the last removal forgets", "E0:[1]; R0:[1]{0}; S0@host:[1]; e=0"},
+      {"also that it was not", "S0:[1]; R0:[1]{0}; E0:[1]; e=1"},
+      {"no other removal does",
+       "S0:[1]; E0@host:[1]; R0:[1]{0}; e=0; E0@disk:[1]; R0@host:[1]{0}; e=0; R0@disk:[1]{0}; "
+       "clean"},
+      {"of a stretch some were held",
+       "S0:[1..6]; R0:[1..6]{2,3}; E0:[1..6]; e=2; R0:[1..6]{0,5}; E0:[1..6]; e=4; n=6"},
+      {"a clear forgets", "S0:[1..3]; C0; E0:[1..3]; e=3"},
+      {"a rank's own", "E0,1:[1..3]; S1:[1,2] !dup; e=4; R1:[1..3]{0..2}; E1:[1..3]; e=6"},
+      {"by another name too", "E0:[1/5]; S0:[1/6] !dup; e=0; E0:[1/7] !dup; e=0"},
+      {"by name only: as it was", "E0:[1]; S0:[2]; H0@host:[1]{0}; H0@host:[2]{0}; e=2; n=4"},
+      {"... also after the removal", "E0:[1]; R0:[1]{0}; H0@host:[1]{0}; e=1"},
+      {"... or it is told to be", "S0:[1,2]; HE0:[1,2]{1} !dup; e=1; HE0@host:[1,2]{0}; e=3"},
+      {"waits", "E0:^9+[1/1] !pnf; S0:[9/9]; e=1"},
+      {"waits, once not", "E0:^9+[1/1] !pnf; S0@host:^9+[1/1] !pnf; S0:[9/9]; e=0; n=3"},
+      {"waits while held",
+       "S0:[1,2]; R0:[1,2]{0}; E0@host:[1]+[2] !pnf; R0:[1,2]{1}; S0:[1]; e=0; n=2"},
+      {"waits while held, once not",
+       "E0:[1,2]; R0:[1,2]{0}; S0@host:[1]+[2] !pnf; R0@host:[1,2]{1}; S0:[1]; e=0; n=2"},
+      {"waits by name", "H0@host:[]{^1} !pnf; E0:[1/1]; e=2"},
+      {"waits with another content", "S0:^9+[1/1] !pnf; E0:^9+[2/1] !pnf; S0:[9/9]; e=1"},
+  };
+  this->CheckAll(kRows);
+}
+
 TYPED_TEST(IndexContract, KeepsOrphansUntilTheirParentComes) {
   static constexpr Row kRows[] = {
       {"bug 46",

@@ -151,6 +151,9 @@ class Generator {
     return profile_.tiers ? kTiers[rng_.Below(std::size(kTiers))] : "";
   }
 
+  // Of blocks that are eligible or not.
+  std::string StoreText() { return OneIn(3) ? "S" : "E"; }
+
   static std::string Span(const std::vector<std::string>& chain, std::size_t begin,
                           std::size_t end) {
     return fmt::format("[{}]",
@@ -159,7 +162,7 @@ class Generator {
 
   void Store(std::vector<std::string>& history) {
     const auto& chain = Pick();
-    const std::string who = (OneIn(8) ? "E" : "S") + RankText() + TierText();
+    const std::string who = StoreText() + RankText() + TierText();
     const std::size_t end = 1 + rng_.Below(chain.size());
     const std::size_t cut = rng_.Below(10) < 3 ? rng_.Below(end) : 0;
     if (cut > 0) history.push_back(fmt::format("{}:{} !any", who, Span(chain, 0, cut)));
@@ -174,9 +177,11 @@ class Generator {
     const std::string parent = at > 0 ? Span(chain, 0, at) + "+" : "";
     const std::string who = RankText() + TierText();
     if (profile_.tiers && OneIn(2)) {
-      history.push_back(fmt::format("H{}:{}{{{}}} !any", who, Span(chain, 0, at + 1), at));
+      history.push_back(fmt::format("{}{}:{}{{{}}} !any", OneIn(6) ? "HE" : "H", who,
+                                    Span(chain, 0, at + 1), at));
     } else {
-      history.push_back(fmt::format("S{}:{}{} !any", who, parent, Span(chain, at, at + 1)));
+      history.push_back(
+          fmt::format("{}{}:{}{} !any", StoreText(), who, parent, Span(chain, at, at + 1)));
     }
   }
 

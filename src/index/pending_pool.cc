@@ -9,10 +9,12 @@ std::size_t PendingPool::Add(PendingBlock block) {
   if (const auto known = by_name_.find(block.name); known != by_name_.end()) {
     const PendingBlock before = TakeOut(known).block;
     block.tiers |= before.tiers;
-    block.eligible |= before.eligible;
     if (!block.local) {
       block.local = before.local;
       block.parent = before.parent;
+      block.eligible = before.eligible;
+    } else if (block.local == before.local && block.parent == before.parent) {
+      block.eligible = block.eligible && before.eligible;
     }
   } else if (blocks_max_ == 0) {
     return 1;

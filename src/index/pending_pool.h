@@ -17,12 +17,13 @@ struct PendingBlock {
   std::optional<BlockHash> local;    // none: only the name was announced
   std::optional<EngineHash> parent;  // with `local`: what it waits for
   std::uint8_t tiers = 0;            // a bit each
-  bool eligible = false;
+  bool eligible = false;             // with `local`
 };
 
 // One block a name: a second announcement adds its tiers, replaces the content if it brings one,
-// and makes the block the newest. Beyond `blocks_max` the oldest go. Ordered maps, because engines
-// choose the keys and this is no hot path. Not thread-safe.
+// and makes the block the newest. All that bring the same content have to be eligible for it to be.
+// Beyond `blocks_max` the oldest go. Ordered maps, because engines choose the keys and this is no
+// hot path. Not thread-safe.
 class PendingPool {
  public:
   explicit PendingPool(std::size_t blocks_max) : blocks_max_(blocks_max) {}

@@ -98,6 +98,12 @@ struct MatchOptions {
 // once. A rank that does not hold the first block in the device tier starts in the nearest tier
 // that does.
 //
+// A block of a rank is *eligible* while every store of it was, since it was last in no tier of the
+// rank: one that is not makes it ineligible for as long as it is held, and the first store of a
+// block that is not held decides anew. A store by name only, which is as good as what told of the
+// content, changes nothing of that; one that says `eligible` makes its blocks so whatever was said
+// before. A block that waits counts as held.
+//
 // With a memory limit it may hold less: evicted blocks are as if they had been removed, until the
 // engine announces them again.
 class PrefixIndex {

@@ -134,13 +134,13 @@ ApplyResult RunArena::Store(RankBlocks& rank, const PlacementEvent& event) {
   const unsigned tier = Bit(event.tier);
   bool changed = false;
   if (at && rank.pending.size() == 0) {
-    changed = Place(rank, *at, event.blocks, tier, event.eligible);
+    changed = Place(rank, *at, event.blocks, tier, ClaimOf(event.eligible));
   } else {
     std::optional<EngineHash> before = event.parent;
     for (const PlacedBlock& block : event.blocks) {
       if (!at) behind(*before);  // a block behind one that waits may be known
       if (at) {
-        changed |= Place(rank, *at, {&block, 1}, tier, event.eligible);
+        changed |= Place(rank, *at, {&block, 1}, tier, ClaimOf(event.eligible));
         Wake(rank, block.engine, {at->run, at->depth - 1});
       } else {
         Wait(rank,
@@ -160,24 +160,24 @@ ApplyResult RunArena::StoreByName(RankBlocks& rank, const PlacementEvent& event)
   }
   if (runs_.blocks() + event.blocks.size() > options_.blocks_max) return {ApplyStatus::kCapacity};
 
+  const Claim claim = event.eligible ? Claim::kEligibleAnyway : Claim::kNothing;
   ApplyResult result;
   bool changed = false;
   for (const PlacedBlock& block : event.blocks) {
     if (const auto place = Find(rank, block.engine, false)) {
       SetName(rank, *place, block.engine);
-      changed |=
-          Hold(rank, place->run, {place->depth, place->depth + 1}, Bit(event.tier), event.eligible);
+      changed |= Hold(rank, place->run, {place->depth, place->depth + 1}, Bit(event.tier), claim);
       Wake(rank, block.engine, *place);
     } else {
-      Wait(rank, {block.engine, {}, {}, static_cast<std::uint8_t>(Bit(event.tier)), event.eligible},
-           result);
+      Wait(rank, {block.engine, {}, {}, static_cast<std::uint8_t>(Bit(event.tier)), false}, result);
     }
   }
   result.duplicate_store = !changed && !event.blocks.empty() && result.waiting_blocks == 0;
   return result;
 }
 
-void RunArena::Wait(RankBlocks& rank, const PendingBlock& block, ApplyResult& result) {
+void RunArena::Wait(RankBlocks& rank, PendingBlock block, ApplyResult& result) {
+  if (block.local) AgreeWithHeld(rank, block);
   pending_dropped_ += rank.pending.Add(block);
   ++result.waiting_blocks;
   result.status = ApplyStatus::kParentNotFound;
@@ -187,7 +187,8 @@ void RunArena::Wake(RankBlocks& rank, EngineHash name, BlockPlace place) {
   if (rank.pending.size() == 0) return;
   if (const auto same = rank.pending.Take(name)) {
     SetName(rank, place, name);
-    Hold(rank, place.run, {place.depth, place.depth + 1}, same->tiers, same->eligible);
+    Hold(rank, place.run, {place.depth, place.depth + 1}, same->tiers,
+         same->local ? ClaimOf(same->eligible) : Claim::kNothing);
   }
   std::vector<std::pair<EngineHash, BlockPlace>> placed{{name, place}};
   while (!placed.empty() && rank.pending.size() > 0) {
@@ -200,14 +201,14 @@ void RunArena::Wake(RankBlocks& rank, EngineHash name, BlockPlace place) {
       }
       BlockPlace at{parent_place.run, parent_place.depth + 1};
       const PlacedBlock block{child.name, *child.local};
-      Place(rank, at, {&block, 1}, child.tiers, child.eligible);
+      Place(rank, at, {&block, 1}, child.tiers, ClaimOf(child.eligible));
       placed.emplace_back(child.name, BlockPlace{at.run, at.depth - 1});
     }
   }
 }
 
 bool RunArena::Place(RankBlocks& rank, BlockPlace& at, std::span<const PlacedBlock> blocks,
-                     unsigned tiers, bool eligible) {
+                     unsigned tiers, Claim claim) {
   bool changed = false;
   while (!blocks.empty()) {
     std::size_t count = 0;
@@ -228,7 +229,7 @@ bool RunArena::Place(RankBlocks& rank, BlockPlace& at, std::span<const PlacedBlo
         at.run = runs_.AddRun(at, blocks.first(count));
       }
     }
-    changed |= HoldNamed(rank, at, blocks.first(count), tiers, eligible);
+    changed |= HoldNamed(rank, at, blocks.first(count), tiers, claim);
     at.depth += static_cast<std::uint32_t>(count);
     blocks = blocks.subspan(count);
   }
@@ -236,7 +237,7 @@ bool RunArena::Place(RankBlocks& rank, BlockPlace& at, std::span<const PlacedBlo
 }
 
 bool RunArena::HoldNamed(RankBlocks& rank, BlockPlace at, std::span<const PlacedBlock> blocks,
-                         unsigned tiers, bool eligible) {
+                         unsigned tiers, Claim claim) {
   bool changed = false;
   for (std::size_t i = 0; i < blocks.size();) {
     // Blocks that go by their common name, which leads there and nowhere else for this rank.
@@ -253,28 +254,33 @@ bool RunArena::HoldNamed(RankBlocks& rank, BlockPlace at, std::span<const Placed
         ++at.depth;
       }
     }
-    if (at.depth > begin) changed |= Hold(rank, at.run, {begin, at.depth}, tiers, eligible);
+    if (at.depth > begin) changed |= Hold(rank, at.run, {begin, at.depth}, tiers, claim);
     if (i == blocks.size()) break;
     SetName(rank, at, blocks[i].engine);
-    changed |= Hold(rank, at.run, {at.depth, at.depth + 1}, tiers, eligible);
+    changed |= Hold(rank, at.run, {at.depth, at.depth + 1}, tiers, claim);
     ++i;
     ++at.depth;
   }
   return changed;
 }
 
-bool RunArena::Hold(RankBlocks& rank, RunId run, Stretch blocks, unsigned tiers, bool eligible) {
+bool RunArena::Hold(RankBlocks& rank, RunId run, Stretch blocks, unsigned tiers, Claim claim) {
   std::uint32_t missing = 0;
   for (std::size_t tier = 0; tier < kTierCount; ++tier) {
     if ((tiers >> tier) & 1u)
       missing += blocks.size() - runs_.View(run, tier).Count(rank.slot, blocks);
   }
-  const bool note =
-      eligible && runs_.View(run, kEligiblePlane).Count(rank.slot, blocks) < blocks.size();
-  if (missing == 0 && !note) return false;
+  if (missing == 0) {
+    const std::uint32_t eligible = runs_.View(run, kEligiblePlane).Count(rank.slot, blocks);
+    const bool changes = claim == Claim::kIneligible
+                             ? eligible > 0
+                             : claim == Claim::kEligibleAnyway && eligible < blocks.size();
+    if (!changes) return false;
+  }
   RunDraft& draft = runs_.Edit(run);
   draft.used_at = clock_.load(std::memory_order_relaxed);
   const Stretch whole = runs_.BlocksOf(run);
+  NoteClaim(draft, rank.slot, blocks, whole, claim);
   for (std::size_t tier = 0; tier < kTierCount; ++tier) {
     if (((tiers >> tier) & 1u) == 0) continue;
     if (!draft.planes[tier].view().HasAny(rank.slot)) rank.runs.Add(run);
@@ -283,7 +289,6 @@ bool RunArena::Hold(RankBlocks& rank, RunId run, Stretch blocks, unsigned tiers,
     rank.memberships += added;
     memberships_ += added;
   }
-  if (note) draft.planes[kEligiblePlane].Add(rank.slot, blocks, whole);
   if (rank.remembered.size() > 0 &&
       draft.planes[kRememberedPlane].Remove(rank.slot, blocks, whole) > 0)
     rank.remembered.Recall(run, blocks);

@@ -110,28 +110,43 @@ class RunArena final : public PrefixIndex {
     std::atomic<std::uint32_t> dp_rank{0};
   };
 
+  // What a store says of whether its blocks are eligible; see PrefixIndex.
+  enum class Claim : std::uint8_t {
+    kIneligible,
+    kEligible,  // unless another store of them was not
+    kNothing,
+    kEligibleAnyway
+  };
+  static Claim ClaimOf(bool eligible) { return eligible ? Claim::kEligible : Claim::kIneligible; }
+
   ApplyResult Store(RankBlocks& rank, const PlacementEvent& event) KVR_REQUIRES(mutex_);
   ApplyResult StoreByName(RankBlocks& rank, const PlacementEvent& event) KVR_REQUIRES(mutex_);
   ApplyResult Remove(RankBlocks& rank, const PlacementEvent& event) KVR_REQUIRES(mutex_);
   // Takes everything from the rank. Lets others in between.
   void Clear(RankBlocks& rank) KVR_REQUIRES(mutex_);
   void Leave(RankBlocks& rank, RunId run) KVR_REQUIRES(mutex_);
-  void Wait(RankBlocks& rank, const PendingBlock& block, ApplyResult& result) KVR_REQUIRES(mutex_);
+  void Wait(RankBlocks& rank, PendingBlock block, ApplyResult& result) KVR_REQUIRES(mutex_);
   // Places what waits for `name`, which the rank holds at `place`.
   void Wake(RankBlocks& rank, EngineHash name, BlockPlace place) KVR_REQUIRES(mutex_);
 
   // Enters a chain from `at` on, and moves `at` behind it. True when a block was new to a tier.
   bool Place(RankBlocks& rank, BlockPlace& at, std::span<const PlacedBlock> blocks, unsigned tiers,
-             bool eligible) KVR_REQUIRES(mutex_);
+             Claim claim) KVR_REQUIRES(mutex_);
   // The same for blocks that are there, all in one run.
   bool HoldNamed(RankBlocks& rank, BlockPlace at, std::span<const PlacedBlock> blocks,
-                 unsigned tiers, bool eligible) KVR_REQUIRES(mutex_);
-  bool Hold(RankBlocks& rank, RunId run, Stretch blocks, unsigned tiers, bool eligible)
+                 unsigned tiers, Claim claim) KVR_REQUIRES(mutex_);
+  bool Hold(RankBlocks& rank, RunId run, Stretch blocks, unsigned tiers, Claim claim)
       KVR_REQUIRES(mutex_);
+  // Before the blocks are in the store's tier.
+  static void NoteClaim(RunDraft& draft, std::uint32_t slot, Stretch blocks, Stretch run,
+                        Claim claim);
+  // Where the rank holds the block, both are eligible or none is.
+  void AgreeWithHeld(const RankBlocks& rank, PendingBlock& waiting) KVR_REQUIRES(mutex_);
   void Drop(RankBlocks& rank, Tier tier, const RememberedBlocks::Dropped& dropped)
       KVR_REQUIRES(mutex_);
   void Remember(RankBlocks& rank, const RememberedBlocks::Dropped& dropped) KVR_REQUIRES(mutex_);
   void Forget(RankBlocks& rank, RunId run, Stretch blocks) KVR_REQUIRES(mutex_);
+  void ForgetNames(RankBlocks& rank, RunId run, Stretch blocks) KVR_REQUIRES(mutex_);
 
   // Names. A rank knows a block while it holds it in a tier or remembers it.
   [[nodiscard]] bool Knows(std::uint32_t slot, BlockPlace place) const KVR_REQUIRES(mutex_);

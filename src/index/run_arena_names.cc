@@ -53,7 +53,7 @@ void RunArena::SetName(RankBlocks& rank, BlockPlace place, EngineHash name) {
   }
   const bool conflict = rank.names.First(name) != 0;
   if (conflict) ++name_conflicts_;
-  if (known) Forget(rank, place.run, {place.depth, place.depth + 1});
+  if (known) ForgetNames(rank, place.run, {place.depth, place.depth + 1});
   if (!conflict && runs_.CommonNameAt(place) == name && runs_.ClaimCommon(place)) return;
   runs_.SetAlias(place, rank.slot, name);
   rank.names.Add(name, place.run, place.depth);
@@ -62,6 +62,10 @@ void RunArena::SetName(RankBlocks& rank, BlockPlace place, EngineHash name) {
 void RunArena::Forget(RankBlocks& rank, RunId run, Stretch blocks) {
   if (runs_.View(run, kEligiblePlane).Count(rank.slot, blocks) > 0)
     runs_.Edit(run).planes[kEligiblePlane].Remove(rank.slot, blocks, runs_.BlocksOf(run));
+  ForgetNames(rank, run, blocks);
+}
+
+void RunArena::ForgetNames(RankBlocks& rank, RunId run, Stretch blocks) {
   for (std::uint32_t depth = blocks.begin; depth < blocks.end; ++depth) {
     const AliasColumn* const aliases = runs_.AliasesOf(run, rank.slot);
     if (aliases == nullptr) return;

@@ -53,15 +53,18 @@ class RankSnapshot::Changes {
       TellGone(tier);
   }
 
-  void Store(const Entry& entry, unsigned tiers) {
+  void Store(const Entry& entry, unsigned tiers, bool by_name = false) {
+    if (tiers == 0) return;
     const std::optional<EngineHash> parent =
         entry.has_parent ? std::optional(entry.parent) : std::nullopt;
     const bool goes_on = !stored_.empty() && parent == stored_.back().engine && tiers == tiers_ &&
-                         entry.eligible == event_.eligible && stored_.size() < kEventBlocks;
+                         entry.eligible == event_.eligible && by_name == event_.hash_only &&
+                         stored_.size() < kEventBlocks;
     if (!goes_on) {
       EndStores();
       event_.parent = parent;
       event_.eligible = entry.eligible;
+      event_.hash_only = by_name;
       tiers_ = tiers;
     }
     stored_.push_back({entry.name, entry.local});
@@ -75,6 +78,7 @@ class RankSnapshot::Changes {
     }
     stored_.clear();
     event_.blocks = {};
+    event_.hash_only = false;
   }
 
  private:
@@ -216,10 +220,10 @@ void RankSnapshot::ReplaceIn(index::PrefixIndex& index, RankSlot slot, Rank rank
     }
     MarkKept(known);
     // A block that changes its tier is never in none.
-    StoreMissing(true, changes);
+    StoreInKept(changes);
     RemoveOthers(known, changes);
   }
-  StoreMissing(false, changes);
+  StoreOthers(changes);
 }
 
 void RankSnapshot::MarkKept(const index::RankCopy& known) {
@@ -240,7 +244,7 @@ void RankSnapshot::MarkKept(const index::RankCopy& known) {
       };
       entry->kept = entry->Is(block.local, before) && (!before || parent_kept());
       entry->known_tiers = static_cast<std::uint8_t>(run.tiers);
-      entry->raised = entry->eligible && !run.eligible;
+      entry->known_eligible = run.eligible;
     }
   }
 }
@@ -257,12 +261,20 @@ void RankSnapshot::RemoveOthers(const index::RankCopy& known, Changes& changes) 
   changes.EndRemovals();
 }
 
-void RankSnapshot::StoreMissing(bool kept, Changes& changes) {
+void RankSnapshot::StoreInKept(Changes& changes) {
   for (const Entry& entry : entries_) {
-    if (entry.kept != kept) continue;
-    const unsigned known = entry.kept && !entry.raised ? entry.known_tiers : 0u;
-    const unsigned missing = entry.tiers & ~known;
-    if (missing != 0) changes.Store(entry, missing);
+    if (!entry.kept) continue;
+    // A store by name makes a block eligible whatever was said before; see PrefixIndex.
+    const bool raised = entry.eligible && !entry.known_eligible;
+    const bool same = entry.eligible == entry.known_eligible;
+    changes.Store(entry, same ? entry.tiers & ~entry.known_tiers : entry.tiers, raised);
+  }
+  changes.EndStores();
+}
+
+void RankSnapshot::StoreOthers(Changes& changes) {
+  for (const Entry& entry : entries_) {
+    if (!entry.kept) changes.Store(entry, entry.tiers);
   }
   changes.EndStores();
 }

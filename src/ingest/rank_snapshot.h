@@ -33,7 +33,8 @@ class RankSnapshot {
   [[nodiscard]] std::size_t blocks() const { return held_; }
 
   using Applied = std::function<void(const PlacementEvent&, const index::ApplyResult&)>;
-  // Makes `index` hold of the rank what was gathered and nothing else: first goes what was not
+  // Makes `index` hold of the rank what was gathered and nothing else, eligible or not as it was
+  // told, whatever the index heard before: first goes what was not
   // told, then comes what is missing, but for the tiers of what stays, which come before. So what
   // is in both is found all the while, and nothing is found that is in neither. An index that has
   // more of the rank than it tells, such as blocks behind one that went, is cleared of it first.
@@ -49,8 +50,8 @@ class RankSnapshot {
     std::uint8_t known_tiers = 0;  // in which the index has it
     bool has_parent : 1 = false;
     bool eligible : 1 = false;
-    bool kept : 1 = false;    // the index has it in this place, behind none that has to go
-    bool raised : 1 = false;  // ... and does not know that it is eligible
+    bool kept : 1 = false;  // the index has it in this place, behind none that has to go
+    bool known_eligible : 1 = false;
 
     // Whether it is there, with this content and in this place.
     [[nodiscard]] bool Is(BlockHash content, std::optional<EngineHash> before) const {
@@ -73,8 +74,9 @@ class RankSnapshot {
   bool Grow(std::size_t entries);
   void MarkKept(const index::RankCopy& known);
   void RemoveOthers(const index::RankCopy& known, Changes& changes);
-  // What is missing of the blocks that are kept, or all of the others.
-  void StoreMissing(bool kept, Changes& changes);
+  // What is missing of the blocks that are kept, or said of them in error.
+  void StoreInKept(Changes& changes);
+  void StoreOthers(Changes& changes);
 
   const std::size_t bytes_max_;
   std::vector<Entry> entries_;  // a block comes behind its parent unless it is a stray

@@ -170,7 +170,9 @@ BlockBook::Held BlockBook::Hold(std::size_t source, const Mutation& mutation,
   const bool held = entry->held();
   const bool same = SameBlock(*entry, block, parent);
   if (held && !same) ++stats_.renamed;
-  entry->eligible = mutation.event.eligible && (!held || !same || entry->eligible);
+  const bool was_eligible = !held || !same || entry->eligible;
+  const bool news = was_eligible && !mutation.event.eligible;
+  entry->eligible = was_eligible && mutation.event.eligible;
   if (!held) ++held_;
   entry->parent = parent.value_or(EngineHash{});
   entry->has_parent = parent.has_value();
@@ -179,7 +181,7 @@ BlockBook::Held BlockBook::Hold(std::size_t source, const Mutation& mutation,
   if (holders == 0) ++held_in_[static_cast<std::size_t>(mutation.event.tier)];
   const bool others = Without(holders, BitOf(source)) != 0;
   holders = static_cast<SourceSet>(holders | BitOf(source));
-  return others && same ? Held::kShared : Held::kNew;
+  return others && same && !news ? Held::kShared : Held::kNew;
 }
 
 void BlockBook::Remove(std::size_t source, const Mutation& mutation, MutationSink& out) {

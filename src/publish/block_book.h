@@ -19,6 +19,9 @@ namespace kvr::publish {
 // removed once, by the last. Events of a lone source pass as they are, repeated stores too, so that
 // a router which has forgotten a block learns of it again.
 //
+// Whether a block is eligible is decided as in an index (see PrefixIndex), from the stores of all
+// sources: one that another source's was told for is told again when it makes the block ineligible.
+//
 // A source holds a block in a tier or does not; copies within a source are counted by whoever
 // normalises its events. A removal of a block that nobody was known to hold passes: to forget too
 // much is safe. A clear of a source takes what it alone held.

@@ -184,8 +184,9 @@ TEST(BlockBook, EligibleIsWhatEveryStoreWas) {
   Bench b;
   b.Feed(kEngine, Eligible(b.script.Store({}, 1)));
   EXPECT_EQ(b.Dump(), "+1 sce");
-  b.Feed(kManager, b.script.Store({}, 1));
+  EXPECT_EQ(b.Feed(kManager, b.script.Store({}, 1)), "+1") << "to be known to those who follow";
   EXPECT_EQ(b.Dump(), "+1");
+  EXPECT_EQ(b.Feed(kManager, b.script.Store({}, 1)), "") << "but once";
   b.Feed(kManager, Eligible(b.script.Store({}, 1)));
   EXPECT_EQ(b.Dump(), "+1") << "not known of the first any more";
   b.Feed(kEngine, b.script.Remove({1}));
@@ -288,12 +289,20 @@ TEST(BlockBook, RandomSourcesAgainstSets) {
     void Take(const Mutation& mutation) override {
       const PlacementEvent& event = mutation.event;
       if (event.kind == PlacementKind::kCleared) held.clear();
-      for (const PlacedBlock& block : event.blocks)
+      for (const PlacedBlock& block : event.blocks) {
+        bool& flag = eligible[Raw(block.engine)];
+        flag = event.eligible && (flag || !Holds(block.engine));
         held.emplace(event.tier, Raw(block.engine));
+      }
       for (const EngineHash name : event.removed)
         held.erase({event.tier, Raw(name)});
     }
+    [[nodiscard]] bool Holds(EngineHash name) const {
+      return std::ranges::any_of(held,
+                                 [name](const Key& key) { return std::get<1>(key) == Raw(name); });
+    }
     std::set<Key> held;
+    std::map<std::uint64_t, bool> eligible;  // as an index that follows has it
   };
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     Rng rng(seed);
@@ -309,10 +318,10 @@ TEST(BlockBook, RandomSourcesAgainstSets) {
       if (action < 60) {
         const std::size_t count = 1 + rng.Below(5);
         // Block n is behind n - 1, so that a name has one content.
-        book.Apply(source,
-                   On(tier, script.Store(first == 1 ? std::optional<std::uint64_t>() : first - 1,
-                                         first, count)),
-                   applied);
+        Mutation store =
+            script.Store(first == 1 ? std::optional<std::uint64_t>() : first - 1, first, count);
+        store.event.eligible = rng.Below(4) != 0;
+        book.Apply(source, On(tier, store), applied);
         for (std::uint64_t n = first; n < first + count; ++n)
           truth[source].emplace(tier, n);
       } else if (action < 98) {
@@ -342,6 +351,7 @@ TEST(BlockBook, RandomSourcesAgainstSets) {
         ASSERT_TRUE(!parent_held || known.contains(Raw(*run.parent)));
         for (const PlacedBlock& block : snapshot.BlocksOf(run)) {
           known.insert(Raw(block.engine));
+          ASSERT_EQ(run.eligible, applied.eligible[Raw(block.engine)]) << "seed " << seed;
           ASSERT_TRUE(dumped.emplace(run.tier, Raw(block.engine)).second);
         }
       }

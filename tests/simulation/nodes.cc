@@ -134,6 +134,7 @@ Agent::Known Agent::Read() const {
     event.rank = kRank;
     event.tier = run.tier;
     event.parent = run.parent;
+    event.eligible = run.eligible;
     event.blocks = snapshot.BlocksOf(run);
     apply(event);
   }
@@ -151,6 +152,7 @@ Agent::Known Agent::Read() const {
       apply(event);
   }
   known.reachable = HeldIn(*fresh->index);
+  known.eligible = EligibleIn(*fresh->index);
   return known;
 }
 
@@ -178,8 +180,14 @@ Held HeldIn(const index::PrefixIndex& index) {
   return held;
 }
 
-Held Router::held() const {
-  return HeldIn(*index_->index);
+Held EligibleIn(const index::PrefixIndex& index) {
+  Held eligible;
+  index.Dump([&eligible](const PlacementEvent& event) {
+    if (!event.eligible) return;
+    for (const PlacedBlock& block : event.blocks)
+      eligible.emplace(event.tier, Raw(block.engine));
+  });
+  return eligible;
 }
 
 }  // namespace kvr::simulation

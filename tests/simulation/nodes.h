@@ -86,11 +86,14 @@ class Agent final : public Follower {
   [[nodiscard]] Held held() const { return Read().held; }
   // ... and of that, what can be reached from a root.
   [[nodiscard]] Held reachable() const { return Read().reachable; }
+  // ... and is eligible.
+  [[nodiscard]] Held eligible() const { return Read().eligible; }
 
  private:
   struct Known {
     Held held;
     Held reachable;
+    Held eligible;
   };
 
   // As one whose source the catalog has.
@@ -106,6 +109,8 @@ class Agent final : public Follower {
 
 // What the index says the rank holds.
 Held HeldIn(const index::PrefixIndex& index);
+// ... and which of it is eligible.
+Held EligibleIn(const index::PrefixIndex& index);
 
 class Router final : public Follower {
  public:
@@ -118,7 +123,8 @@ class Router final : public Follower {
   ~Router() override { Leave(); }
 
   // Blocks that can be reached from a root.
-  [[nodiscard]] Held held() const;
+  [[nodiscard]] Held held() const { return HeldIn(*index_->index); }
+  [[nodiscard]] Held eligible() const { return EligibleIn(*index_->index); }
 
  private:
   std::shared_ptr<index::PartitionIndex> index_;

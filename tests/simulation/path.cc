@@ -327,6 +327,10 @@ std::string Path::RouterComplaint(std::size_t i) const {
       fmt::format("router {} is {} {} ({}), {}", i, RankStateName(status.state),
                   StateReasonName(status.reason), router.detail(), Difference(held, told));
   if (held != told) return says;
+  if (router.eligible() != agent_->eligible()) {
+    return fmt::format("{}; of those that are eligible {}", says,
+                       Difference(router.eligible(), agent_->eligible()));
+  }
   const auto agent = agent_->status();
   const bool alike = status.state == agent.state && status.reason == agent.reason;
   return alike ? std::string()

@@ -275,8 +275,8 @@ PlacementEvent Op::Event() const {
 std::vector<Op> Parse(std::string_view text) {
   static constexpr std::pair<std::string_view, Op::Kind> kUpdates[] = {
       {"RW", Op::Kind::kRemoveWorker}, {"RR", Op::Kind::kRemoveRank}, {"R", Op::Kind::kRemove},
-      {"S", Op::Kind::kStore},         {"E", Op::Kind::kStore},       {"H", Op::Kind::kHashOnly},
-      {"C", Op::Kind::kClear}};
+      {"S", Op::Kind::kStore},         {"E", Op::Kind::kStore},       {"HE", Op::Kind::kHashOnly},
+      {"H", Op::Kind::kHashOnly},      {"C", Op::Kind::kClear}};
   std::vector<Op> ops;
   bool own_names = false;
   while (!text.empty()) {
@@ -296,6 +296,9 @@ std::vector<Op> Parse(std::string_view text) {
     } else if (in.Eat("n=")) {
       ops.emplace_back().kind = Op::Kind::kMemberships;
       ops.back().memberships = in.Number();
+    } else if (in.Eat("e=")) {
+      ops.emplace_back().kind = Op::Kind::kEligible;
+      ops.back().memberships = in.Number();
     } else if (in.Eat("clean")) {
       ops.emplace_back().kind = Op::Kind::kClean;
     } else {
@@ -303,7 +306,7 @@ std::vector<Op> Parse(std::string_view text) {
         if (!in.Eat(prefix)) continue;
         Op op;
         op.kind = kind;
-        op.eligible = prefix == "E";
+        op.eligible = prefix.ends_with('E');
         ParseUpdates(in, op, own_names, ops);
         break;
       }
@@ -457,6 +460,8 @@ class Checker {
       CheckQuery(op);
     } else if (op.kind == Op::Kind::kDump) {
       CheckDump(op);
+    } else if (op.kind == Op::Kind::kEligible) {
+      CheckEligible(op);
     } else {
       const IndexStats stats = index_.index().Stats();
       if (stats.memberships != op.memberships)
@@ -491,6 +496,14 @@ class Checker {
               std::count(permitted.begin(), permitted.end(), answer->second.depths) > 0;
     }
     if (!equal) Fail(op, ToString(answers));
+  }
+
+  void CheckEligible(const Op& op) {
+    const auto dump = index_.SortedDump();
+    const auto eligible = static_cast<std::uint64_t>(std::ranges::count_if(
+        dump, [](const std::string& line) { return line.ends_with("eligible"); }));
+    if (eligible != op.memberships) Fail(op, fmt::format("eligible {}", eligible));
+    if (model_.SortedDump() != dump) Fail(op, "the model dumps differently");
   }
 
   void CheckDump(const Op& op) {

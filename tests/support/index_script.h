@@ -7,12 +7,14 @@
 //   S0:^777+[1]            behind whatever the name 777 is
 //   E0:...                 as S, of eligible blocks
 //   H0@host:[1,2]{1}       stores by name alone: position 1 of the chain, nothing else
+//   HE0@host:...           as H, and the blocks are eligible whatever was said before
 //   R0:[1..5]{4,0..2,^9}   removes the names at these positions of the chain, and the name 9
 //   C0; RR0.1; RW0         clears a rank; removes a rank; removes all ranks of a worker
 //   V                      from here on each rank has names of its own
 //   Q[1..5]={0:2 0.1:1/0/3}  asks; depth by tier, device first; `2|3` permits either; `=` optional
 //   D                      goes on with an index made from the dump of the one before
 //   n=3; clean             memberships; no block, name or pending block is left
+//   e=2                    memberships of eligible blocks, as the dump has them
 //
 // An update may end in the status it expects: !pnf !bnf !inv !cap !dup !any; none is plain success.
 // A block without a name has one that is a hash of its chain.
@@ -51,6 +53,7 @@ struct Op {
     kQuery,
     kDump,
     kMemberships,
+    kEligible,
     kClean,
   };
 

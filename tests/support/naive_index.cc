@@ -86,13 +86,13 @@ ApplyResult NaiveIndex::Store(RankBlocks& blocks, const PlacementEvent& event) {
   for (const PlacedBlock& block : event.blocks) {
     if (event.hash_only) {
       at = Named(blocks, block.engine, false);
-      if (!at) Wait(blocks, {block.engine, {}, {}, tier, event.eligible});
+      if (!at) Wait(blocks, {block.engine, {}, {}, tier, false});
     } else {
       if (!at) at = Named(blocks, *before, true);  // a block behind one that waits may be known
       if (!at) Wait(blocks, {block.engine, block, before, tier, event.eligible});
       if (at) at = Extend(*at, block.local);
     }
-    if (at) changed |= Hold(blocks, *at, block.engine, tier, event.eligible);
+    if (at) changed |= Hold(blocks, *at, block.engine, tier, {event.hash_only, event.eligible});
     if (!at) {
       result.status = ApplyStatus::kParentNotFound;
       ++result.waiting_blocks;
@@ -132,9 +132,8 @@ ApplyResult NaiveIndex::Remove(RankBlocks& blocks, const PlacementEvent& event) 
   return result;
 }
 
-bool NaiveIndex::Hold(RankBlocks& blocks, Chain chain, EngineHash name, Tiers tiers,
-                      bool eligible) {
-  const bool changed = HoldOne(blocks, chain, name, tiers, eligible);
+bool NaiveIndex::Hold(RankBlocks& blocks, Chain chain, EngineHash name, Tiers tiers, Claim claim) {
+  const bool changed = HoldOne(blocks, chain, name, tiers, claim);
   // Whoever waits for this name has its place now: the block itself, then its children.
   std::vector<std::pair<EngineHash, Chain>> placed{{name, chain}};
   while (!placed.empty()) {
@@ -149,7 +148,7 @@ bool NaiveIndex::Hold(RankBlocks& blocks, Chain chain, EngineHash name, Tiers ti
       }
       blocks.waiting.erase(blocks.waiting.begin() + static_cast<std::ptrdiff_t>(i));
       const Chain place = block.name == parent ? at : Extend(at, block.content->local);
-      HoldOne(blocks, place, block.name, block.tiers, block.eligible);
+      HoldOne(blocks, place, block.name, block.tiers, {!block.content, block.eligible});
       if (block.name != parent) placed.emplace_back(block.name, place);
     }
   }
@@ -157,21 +156,21 @@ bool NaiveIndex::Hold(RankBlocks& blocks, Chain chain, EngineHash name, Tiers ti
 }
 
 bool NaiveIndex::HoldOne(RankBlocks& blocks, Chain chain, EngineHash name, Tiers tiers,
-                         bool eligible) {
+                         Claim claim) {
   Known& known = blocks.known[chain];
   const Known before = known;
   if (before.tiers == 0) std::erase(blocks.remembered, chain);
   if (before.name != name) {
     std::erase(blocks.names[before.name], chain);
     if (blocks.names[before.name].empty()) blocks.names.erase(before.name);
-    known.eligible = false;
   }
   std::vector<Chain>& same_name = blocks.names[name];
   if (std::erase(same_name, chain) == 0 && !same_name.empty()) ++name_conflicts_;
   same_name.push_back(chain);
   known.name = name;
   known.tiers |= tiers;
-  known.eligible |= eligible;
+  known.eligible = claim.by_name ? before.eligible || claim.eligible
+                                 : claim.eligible && (before.tiers == 0 || before.eligible);
 
   const Chain parent = links_[chain].first;
   if ((tiers & Bit(Tier::kDevice)) && (parent == 0 || blocks.reachable.contains(parent)))
@@ -201,15 +200,22 @@ void NaiveIndex::Forget(RankBlocks& blocks, Chain chain) {
   blocks.known.erase(chain);
 }
 
-void NaiveIndex::Wait(RankBlocks& blocks, const Waiting& block) {
+void NaiveIndex::Wait(RankBlocks& blocks, Waiting block) {
+  if (const auto held = Named(blocks, block.name, true);
+      held && block.content && links_[*held].second == block.content->local) {
+    bool& eligible = blocks.known.at(*held).eligible;  // behind a block that is held no more
+    eligible = block.eligible = eligible && block.eligible;
+  }
   for (auto other = blocks.waiting.begin(); other != blocks.waiting.end(); ++other) {
     if (other->name != block.name) continue;
     Waiting merged = block;
     merged.tiers |= other->tiers;
-    merged.eligible |= other->eligible;
     if (!block.content) {
       merged.content = other->content;
       merged.parent = other->parent;
+      merged.eligible = other->eligible;
+    } else if (block.content == other->content && block.parent == other->parent) {
+      merged.eligible = block.eligible && other->eligible;
     }
     blocks.waiting.erase(other);
     blocks.waiting.push_back(merged);

@@ -62,6 +62,10 @@ class NaiveIndex final : public PrefixIndex {
     std::optional<PlacedBlock> content;  // none: only the name was announced
     std::optional<EngineHash> parent;
     Tiers tiers = 0;
+    bool eligible = false;  // with content
+  };
+  struct Claim {
+    bool by_name = false;
     bool eligible = false;
   };
   struct RankBlocks {
@@ -81,13 +85,13 @@ class NaiveIndex final : public PrefixIndex {
   ApplyResult Store(RankBlocks& blocks, const PlacementEvent& event) KVR_REQUIRES(mutex_);
   ApplyResult Remove(RankBlocks& blocks, const PlacementEvent& event) KVR_REQUIRES(mutex_);
   // True when something changed.
-  bool Hold(RankBlocks& blocks, Chain chain, EngineHash name, Tiers tiers, bool eligible)
+  bool Hold(RankBlocks& blocks, Chain chain, EngineHash name, Tiers tiers, Claim claim)
       KVR_REQUIRES(mutex_);
-  bool HoldOne(RankBlocks& blocks, Chain chain, EngineHash name, Tiers tiers, bool eligible)
+  bool HoldOne(RankBlocks& blocks, Chain chain, EngineHash name, Tiers tiers, Claim claim)
       KVR_REQUIRES(mutex_);
   void Drop(RankBlocks& blocks, Chain chain, Tier tier) KVR_REQUIRES(mutex_);
   void Forget(RankBlocks& blocks, Chain chain) KVR_REQUIRES(mutex_);
-  void Wait(RankBlocks& blocks, const Waiting& block) KVR_REQUIRES(mutex_);
+  void Wait(RankBlocks& blocks, Waiting block) KVR_REQUIRES(mutex_);
   bool Extends(Chain chain, Chain prefix) const KVR_REQUIRES(mutex_);
 
   const IndexOptions options_;
