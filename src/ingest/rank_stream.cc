@@ -18,7 +18,7 @@ Result<void> RankStream::Options::Validate() const {
     return Fail(ErrorCode::kInvalidArgument, "the parking place must have room for a message");
   }
   if (replay_attempts == 0 || replay_silence <= Millis{0} || retry_first <= Millis{0} ||
-      retry_max < retry_first) {
+      retry_max < retry_first || snapshot_max <= Millis{0}) {
     return Fail(ErrorCode::kInvalidArgument,
                 "a replay needs at least one attempt and positive times, retry_max the longest");
   }
@@ -70,6 +70,7 @@ void RankStream::OnLinkUp(Nanos now) {
   linked_before_ = again;
   live_publisher_.reset();
   snapshot_failed_ = false;
+  snapshot_from_ = Nanos{0};
   ForgetProof();
   if (!HasReplay()) {
     if (again && next_ && backlog_ != Backlog::kBuffered) {
@@ -319,6 +320,7 @@ void RankStream::StartOver(bool keep_parked, Nanos now) {
   live_publisher_.reset();
   known_publisher_.reset();
   snapshot_failed_ = false;
+  snapshot_from_ = Nanos{0};
   ForgetProof();
   newest_.reset();
   stray_.reset();
@@ -413,6 +415,7 @@ std::optional<Nanos> RankStream::deadline() const {
   };
   if (purpose_ != Purpose::kNone) {
     consider(replay_deadline_);
+    if (AsksPublisher()) consider(snapshot_until_);
   } else if (link_ == Link::kUp) {
     consider(confirm_at_);
     consider(heal_at_);
@@ -426,7 +429,9 @@ std::optional<Nanos> RankStream::deadline() const {
 }
 
 void RankStream::OnTick(Nanos now) {
-  if (purpose_ != Purpose::kNone) {
+  if (AsksPublisher() && now >= snapshot_until_) {
+    SnapshotOverdue(now);
+  } else if (purpose_ != Purpose::kNone) {
     if (now < replay_deadline_) return;
     if (waiting_retry_) {
       Ask(now);

@@ -157,7 +157,7 @@ struct StreamStats {
 //   it takes the place of what is known, and the stream goes on behind it. A torn one changes
 //   nothing and is asked for again, with pauses that grow. When none is to be had, the loss is
 //   treated like an engine's, and a look now and then whether the publisher answers leads to
-//   another attempt.
+//   another attempt; of one that drips in and had not ended within snapshot_max, after as long.
 // * A message that empties the rank makes everything before it needless, a recovery under way, too.
 // * Another publisher on one connection is a restart. That of the live messages has to be that of
 //   the endpoint: if it is not again and again, the endpoint is another's, as above. A snapshot of
@@ -183,6 +183,9 @@ class RankStream {
     std::uint32_t replay_attempts = 4;             // then given up
     Millis retry_first{200};                       // before the second attempt; doubles
     Millis retry_max{5'000};
+    // All attempts at a snapshot together, however one comes in or waits for its turn; then given
+    // up, and not asked for again for as long.
+    Millis snapshot_max{300'000};
     Millis heal_interval{30'000};  // between looks whether a failed endpoint answers again
     // Asks once more after a (re)connect: messages published before the engine knew of our
     // subscription went nowhere, and no later message may come to show the gap.
@@ -336,6 +339,8 @@ class RankStream {
   void HandleState(const wire::SnapshotSeal& seal, Nanos now);
   void NoteUpstream(const wire::SnapshotSeal& seal, Nanos now);
   void SnapshotFailed(std::string_view why, Nanos now);
+  // There is no time left for what the publisher was asked.
+  void SnapshotOverdue(Nanos now);
   void GiveUpSnapshot(std::string_view why, Nanos now);
   // Whether the message is of another publisher than what was applied: a restart that nothing else
   // showed, or an endpoint of another publisher.
@@ -351,6 +356,11 @@ class RankStream {
     return purpose_ != Purpose::kNone && purpose_ != Purpose::kConfirm &&
            purpose_ != Purpose::kRefill && purpose_ != Purpose::kState &&
            purpose_ != Purpose::kRelease;
+  }
+
+  // Whether the publisher is being asked for more than messages.
+  [[nodiscard]] bool AsksPublisher() const {
+    return purpose_ == Purpose::kSnapshot || purpose_ == Purpose::kState;
   }
 
   // Whether there is an endpoint to ask.
@@ -441,6 +451,8 @@ class RankStream {
   std::optional<std::uint64_t> known_publisher_;  // of what was applied, as far as known
   std::uint32_t changes_ = 0;                // of the publisher, since a live message was applied
   std::optional<wire::SnapshotSeal> begun_;  // the snapshot under way, once something came
+  Nanos snapshot_until_{0};                  // by then it, or the state, has to be there
+  Nanos snapshot_from_{0};                   // not asked for before
   Purpose instead_of_ = Purpose::kNone;      // what goes on when there is none
   bool snapshot_failed_ = false;             // not asked for again before the publisher answers
   std::string snapshot_fault_;               // ... why

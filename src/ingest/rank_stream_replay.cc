@@ -15,6 +15,7 @@ void RankStream::Begin(Purpose purpose, Nanos now) {
   hole_ = false;
   unfilled_ = false;
   rewound_from_.reset();
+  snapshot_until_ = now + options_.snapshot_max;
   if (purpose != Purpose::kState) {
     confirm_at_.reset();
     heal_at_.reset();

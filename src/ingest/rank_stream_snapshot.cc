@@ -1,5 +1,6 @@
 // How a RankStream takes all that a rank holds at once. See the class comment for the rules.
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -19,7 +20,8 @@ std::string_view Text(std::span<const std::byte> bytes) {
 }  // namespace
 
 bool RankStream::Recover(Nanos now) {
-  if (!plane_ || snapshot_failed_ || !HasReplay() || link_ != Link::kUp) return false;
+  if (!plane_ || snapshot_failed_ || now < snapshot_from_) return false;
+  if (!HasReplay() || link_ != Link::kUp) return false;
   instead_of_ = purpose_ == Purpose::kRefill ? Purpose::kNone : purpose_;
   Begin(Purpose::kSnapshot, now);
   return true;
@@ -173,6 +175,16 @@ void RankStream::SnapshotFailed(std::string_view why, Nanos now) {
   if (attempt_ >= options_.replay_attempts) return GiveUpSnapshot(why, now);
   sink_.StopReplay();
   PauseAttempt(now);
+}
+
+void RankStream::SnapshotOverdue(Nanos now) {
+  if (purpose_ == Purpose::kState) return StopReplay();  // the next look will come
+  ++stats_.snapshots_failed;
+  snapshot_from_ = now + options_.snapshot_max;
+  GiveUpSnapshot(
+      fmt::format("it has not come within {} s",
+                  std::chrono::floor<std::chrono::seconds>(options_.snapshot_max).count()),
+      now);
 }
 
 void RankStream::GiveUpSnapshot(std::string_view why, Nanos now) {

@@ -350,6 +350,87 @@ TEST(RankStreamSnapshot, WaitingForATurnIsNoSilence) {
   EXPECT_THAT(s.Take(), ElementsAre("begin 3", "piece a", "swap"));
 }
 
+// One that drips in, or waits for a turn that does not come: every silence is short, and the whole
+// is over when it has to be. The stream goes on from what is kept.
+TEST(RankStreamSnapshot, OneThatDripsInForEverIsGivenUp) {
+  for (const bool waits : {true, false}) {
+    Plane s;
+    s.StartLate(900);
+    if (!waits) s.BeginAt(950);
+    s.Take();
+    for (std::uint64_t i = 1; i < 75; ++i) {
+      s.Pass(Millis{4'000});
+      s.Part(waits ? wire::kSnapshotWait : wire::kSnapshotEvents, i, "");
+    }
+    EXPECT_EQ(s.State(), "warming replaying") << waits;
+    s.Take();
+    s.Pass(Millis{4'000});
+    EXPECT_THAT(s.Take(), ElementsAre("ask 0")) << waits;
+    s.Kept(900);
+    s.End();
+    EXPECT_EQ(s.State(), "degraded history_gone") << waits;
+    EXPECT_NE(s.detail().find("it has not come within 300 s"), std::string_view::npos)
+        << s.detail();
+    EXPECT_EQ(s.stats().snapshots_failed, 1u);
+    // Asked for again later, so that the stream is in order at least half of the time.
+    int seconds = 0;
+    for (; seconds < 1'000 && s.stats().snapshots_asked == 1; ++seconds) {
+      s.Pass(Millis{1'000});
+      const auto asked = s.Take();
+      if (!asked.empty() && asked.back() == "ask state") s.StateAt(901);
+    }
+    EXPECT_GE(seconds, 300) << waits;
+    EXPECT_LE(seconds, 331) << waits;  // with the next look
+  }
+}
+
+// Another connection may be another agent's.
+TEST(RankStreamSnapshot, BehindANewLinkOneIsAskedForAtOnce) {
+  RankStream::Options options = Stream::Patient();
+  options.snapshot_max = Millis{1'000};
+  Plane s(options);
+  s.StartLate(900);
+  s.Pass(Millis{1'000});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0"));
+  s.Disconnect();
+  s.StartLate(900);
+}
+
+// The attempts at a snapshot have that time together.
+TEST(RankStreamSnapshot, OneThatBreaksOffLateHasNoMoreTimeThanOneThatDoesNot) {
+  RankStream::Options options = Stream::Patient();
+  options.snapshot_max = Millis{10'000};
+  Plane s(options);
+  s.StartLate(900);
+  s.Pass(Millis{4'000});
+  s.BeginAt(950);
+  s.Pass(Millis{4'000});
+  s.Part(wire::kSnapshotRefused, 0, "busy");
+  s.Pass(Millis{200});
+  EXPECT_THAT(s.Take(), ElementsAre("begin 3", "ask snapshot"));
+  s.Pass(Millis{1'799});
+  EXPECT_THAT(s.Take(), IsEmpty());
+  s.Pass(Millis{1});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0"));
+}
+
+TEST(RankStreamSnapshot, ALookThatDripsInForEverIsGivenUp) {
+  RankStream::Options options = Stream::Patient();
+  options.snapshot_max = Millis{10'000};
+  Plane s(options);
+  s.StartTold(10);
+  s.Pass(options.state_interval);
+  EXPECT_THAT(s.Take(), ElementsAre("ask state"));
+  for (int i = 0; i < 3; ++i) {
+    s.Part(wire::kSnapshotWait, 0, "");
+    s.Pass(Millis{4'000});
+  }
+  s.StateAt(11);  // too late
+  EXPECT_THAT(s.Take(), IsEmpty());
+  s.Pass(options.state_interval);
+  EXPECT_THAT(s.Take(), ElementsAre("ask state"));
+}
+
 // Q13b, and an agent that does not know the request: as with an engine whose ring has moved on.
 // Once the publisher answers again the loss is mended.
 TEST(RankStreamSnapshot, Q13bQ22WithoutASnapshotTheRankIsRebuiltFromWhatIsKeptAndHealsLater) {
