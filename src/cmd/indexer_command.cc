@@ -41,11 +41,19 @@ namespace {
 
 constexpr std::string_view kName = "kvroute indexer";
 
-Result<void> RegisterInitial(const IndexerConfig& config, service::SourceRegistry& sources) {
+// `streams` wait for a warm start, or until all ranks are known that share one.
+Result<void> RegisterInitial(const IndexerConfig& config, service::SourceRegistry& sources,
+                             service::StreamStart& streams, bool warm) {
   KVR_TRY(const auto requests, config.InitialSources());
+  if (!warm) streams.Hold();
   for (const auto& request : requests)
     KVR_TRY_VOID(sources.Register(request));
-  return {};
+  Result<void> begun;
+  if (!warm) {
+    streams.Release(
+        [&begun](Rank /*rank*/, const Error& why) { begun = tl::make_unexpected(why); });
+  }
+  return begun;
 }
 
 int Serve(const IndexerConfig& config, const std::string& effective, StopSignals& signals) {
@@ -79,7 +87,8 @@ int Serve(const IndexerConfig& config, const std::string& effective, StopSignals
   net::HttpServer server(runtime, registry, config.server.http);
   service.Mount(server);
 
-  if (const auto registered = RegisterInitial(config, sources); !registered) {
+  if (const auto registered = RegisterInitial(config, sources, streams, recovery.warm() != nullptr);
+      !registered) {
     return UsageError(kName, registered.error().message);
   }
   if (const auto started = server.Start(); !started) {

@@ -196,6 +196,12 @@ Result<void> Ingest::Add(SourceSpec spec, std::shared_ptr<index::PartitionIndex>
   return thread.Add(std::move(spec), std::move(index), std::move(health));
 }
 
+Result<void> Ingest::Join(Rank of, SourceSpec::Sharer sharer,
+                          std::optional<std::uint64_t> known_to) {
+  KVR_CHECK(sharer.health && sharer.dp_rank != of.dp_rank);
+  return impl_->ThreadOf(of.worker).Join(of, std::move(sharer), known_to);
+}
+
 bool Ingest::Remove(Rank rank) {
   return impl_->ThreadOf(rank.worker).Remove(rank);
 }

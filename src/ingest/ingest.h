@@ -25,7 +25,7 @@ namespace kvr::ingest {
 
 // One event stream and what it may feed.
 struct SourceSpec {
-  Rank rank;  // owns the stream; batches without a rank are its
+  Rank rank;  // batches without a rank are its, also when it is not followed any more
   fleet::EventSource source;
 
   // The index holds blocks of `rank` and its sharers that somebody else knew, who had applied the
@@ -35,7 +35,8 @@ struct SourceSpec {
   };
   std::optional<Recovered> recovered;
 
-  // Further ranks of the same worker that publish through this stream and have none of their own.
+  // Further ranks of the same worker that publish through this stream and have none of their own,
+  // as far as they are known from the beginning; see Ingest::Join.
   struct Sharer {
     std::uint32_t dp_rank = 0;
     std::shared_ptr<fleet::RankHealth> health;
@@ -101,9 +102,20 @@ class Ingest {
   Result<void> Add(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
                    std::shared_ptr<fleet::RankHealth> health);
 
-  // Stops following the rank and drops its blocks and those of its sharers from the index. After
-  // the return no event of that source changes any index. False when there was none. Blocks
-  // while the thread ends the message at hand and does what others asked of it earlier.
+  // From now on a rank is followed through the stream that is followed for `of`, another rank of
+  // the worker, as if it had been a sharer from the beginning, if the stream has told nothing of it
+  // yet. Else what was told is missing. With a replay endpoint the stream begins anew, and all its
+  // ranks with it. Without, nobody can tell it again: the rank is degraded(no_replay_endpoint)
+  // until the stream starts over, and the other ranks are not touched. `known_to`: the index holds
+  // blocks of the rank that somebody else knew who had applied the stream up to there. They stay if
+  // the stream began so, too, and are dropped if not. kNotFound: `of` is not followed.
+  // kAlreadyExists, kOverloaded, kCancelled as Add. Blocks as Remove.
+  Result<void> Join(Rank of, SourceSpec::Sharer sharer, std::optional<std::uint64_t> known_to);
+
+  // Stops following the rank and drops its blocks from the index; a stream ends with the last of
+  // its ranks. After the return no event changes any index in the name of that rank. False when it
+  // was not followed. Blocks while the thread ends the message at hand and does what others asked
+  // of it earlier.
   bool Remove(Rank rank);
 
   // Ends each thread after the message at hand, however much is waiting: nobody is left to ask for

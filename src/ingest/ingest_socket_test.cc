@@ -383,8 +383,151 @@ TEST_F(IngestSockets, Report61RanksMayShareOneStream) {
   EXPECT_EQ(Held().size(), 20u);
   EXPECT_EQ(node.health->count(RankCount::kGaps), 0u);
   EXPECT_EQ(StateText(*shared), "exact none");
+  // The one that the stream was followed for goes; the other is not disturbed.
   ASSERT_TRUE(ingest_->Remove(node.rank));
-  EXPECT_TRUE(Held().empty()) << "the sharers go with the stream";
+  EXPECT_EQ(Held(), one.held());
+  one.Store(0);
+  const std::uint64_t more = node.publisher->Publish(one.Flush(1));
+  EXPECT_TRUE(Eventually([&] { return shared->watermark() == more; }));
+  EXPECT_EQ(Held(), one.held());
+  EXPECT_EQ(StateText(*shared), "exact none");
+  EXPECT_EQ(ingest_->sources(), 1u);
+  ASSERT_TRUE(ingest_->Remove({WorkerId{1}, 1}));
+  EXPECT_FALSE(ingest_->Remove({WorkerId{1}, 1}));
+  EXPECT_TRUE(Held().empty());
+  EXPECT_EQ(ingest_->sources(), 0u) << "a stream ends with its last rank";
+}
+
+// Rank 0 is followed from the first message on, rank 1 joins: what it is then, and what happens to
+// rank 0, by what the stream has told before.
+TEST_F(IngestSockets, ARankJoinsAStreamThatIsFollowed) {
+  struct Case {
+    const char* about;
+    bool replay;
+    bool told;  // something of rank 1, before it joins
+    std::string state;
+    std::uint64_t requests;  // whether the stream begins anew
+  };
+  const Case cases[] = {
+      {"nothing was told of it", false, false, "exact none", 0},
+      {"nothing was told of it, with replay", true, false, "exact none", 0},
+      {"nobody can tell it again", false, true, "degraded no_replay_endpoint", 0},
+      {"all is replayed", true, true, "exact none", 1},
+  };
+  std::uint64_t worker = 1;
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.about);
+    EventPublisher::Options options;
+    if (!c.replay) options.replay_endpoint = std::nullopt;
+    Node zero(worker++, 0, options);
+    Follow(zero);
+    AwaitSubscription(zero);
+    const Rank rank{zero.rank.worker, 1};
+    TestEngine one(rank, 5);
+    std::uint64_t last = zero.PublishChain(3);
+    if (c.told) {
+      one.Store(0);
+      last = zero.publisher->Publish(one.Flush(1));
+    }
+    ASSERT_TRUE(zero.Reaches(last));
+    const std::uint64_t clears = zero.health->ledger().count(fleet::Placement::kClear);
+    const auto health = std::make_shared<fleet::RankHealth>();
+    const auto joined = ingest_->Join(zero.rank, {1, health}, std::nullopt);
+    ASSERT_TRUE(joined) << joined.error().message;
+    EXPECT_EQ(ingest_->Join(zero.rank, {1, health}, std::nullopt).error().code,
+              ErrorCode::kAlreadyExists);
+    if (c.requests > 0) AwaitSubscription(zero);
+    std::set<HeldBlock> held = zero.engine.held();
+    if (c.replay) held.insert(one.held().begin(), one.held().end());
+    EXPECT_TRUE(Eventually([&] { return Held() == held && StateText(*health) == c.state; }))
+        << StateText(*health);
+    const HeldBlock fresh{rank, Tier::kDevice, one.Store(0)};
+    last = zero.publisher->Publish(one.Flush(1));
+    ASSERT_TRUE(Eventually([&] { return health->watermark() == last; }));
+    held.insert(fresh);
+    EXPECT_EQ(Held(), held);
+    EXPECT_EQ(StateText(*health), c.state);
+    EXPECT_TRUE(Eventually([&] { return StateText(*zero.health) == "exact none"; }));
+    EXPECT_EQ(zero.health->ledger().count(fleet::Placement::kClear) - clears,
+              c.told ? c.requests : 0);
+    for (const fleet::RankHealth* each : {zero.health.get(), health.get()}) {
+      const fleet::RankLedger& ledger = each->ledger();
+      EXPECT_EQ(ledger.messages() - ledger.messages_taken_back(), last + 1);
+    }
+    ASSERT_TRUE(ingest_->Remove(zero.rank));
+    ASSERT_TRUE(ingest_->Remove(rank));
+  }
+}
+
+// A late rank has no blocks that its engine removed meanwhile, and is exact after a restart.
+TEST_F(IngestSockets, ALateRankNeverHoldsTooMuchAndHealsWithTheEngine) {
+  Node zero(1, 0, {.replay_endpoint = std::nullopt});
+  Follow(zero);
+  AwaitSubscription(zero);
+  const Rank rank{WorkerId{1}, 1};
+  TestEngine one(rank, 5);
+  const std::uint64_t early = one.Store(0);
+  zero.publisher->Publish(one.Flush(1));
+  ASSERT_TRUE(zero.Reaches(zero.PublishChain(2)));
+  const auto health = std::make_shared<fleet::RankHealth>();
+  ASSERT_TRUE(ingest_->Join(zero.rank, {1, health}, std::nullopt));
+  EXPECT_EQ(Held(), zero.engine.held()) << "rank 0 is not touched";
+  one.StoreAgain(early, Tier::kDevice);  // a second copy
+  ASSERT_TRUE(zero.Reaches(zero.publisher->Publish(one.Flush(1))));
+  EXPECT_EQ(Held().size(), 3u);
+  one.Remove(early);
+  one.Remove(early);
+  ASSERT_TRUE(zero.Reaches(zero.publisher->Publish(one.Flush(1))));
+  EXPECT_EQ(Held(), zero.engine.held());
+  EXPECT_EQ(StateText(*health), "degraded no_replay_endpoint");
+  EXPECT_EQ(StateText(*zero.health), "exact none");
+  // It leaves and comes back: what was told meanwhile went to nobody.
+  ASSERT_TRUE(ingest_->Remove(rank));
+  ASSERT_TRUE(ingest_->Join(zero.rank, {1, health}, std::nullopt));
+  EXPECT_TRUE(Eventually([&] { return StateText(*health) == "degraded no_replay_endpoint"; }));
+  zero.Die();
+  ASSERT_TRUE(Eventually([&] { return StateText(*zero.health) == "warming disconnected"; }));
+  zero.Return(1);
+  AwaitSubscription(zero);
+  TestEngine reborn(rank, 7);
+  zero.PublishChain(2);
+  reborn.Store(0);
+  ASSERT_TRUE(zero.Reaches(zero.publisher->Publish(reborn.Flush(1))));
+  EXPECT_TRUE(Eventually([&] { return StateText(*health) == "exact none"; })) << StateText(*health);
+  EXPECT_EQ(Held().size(), 3u);
+}
+
+// What somebody else knew of a rank stays when the stream began so, too, and is dropped if not.
+TEST_F(IngestSockets, AKnownRankJoinsAStreamThatBeganAtAKnownPlace) {
+  struct Case {
+    std::optional<std::uint64_t> began;  // how far rank 0 was known
+    std::uint64_t known_to;
+    bool stays;
+  };
+  const Case cases[] = {{2, 2, true}, {2, 7, true}, {2, 1, false}, {std::nullopt, 2, false}};
+  std::uint64_t worker = 1;
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.known_to);
+    Node zero(worker++, 0, {.replay_endpoint = std::nullopt});
+    SourceSpec spec = zero.Spec();
+    if (c.began) spec.recovered = SourceSpec::Recovered{StreamPosition{*c.began, std::nullopt}};
+    ASSERT_TRUE(ingest_->Add(std::move(spec), index_, zero.health));
+    const Rank rank{zero.rank.worker, 1};
+    const auto slot = index_->index->AddRank(rank);
+    ASSERT_TRUE(slot);
+    const PlacedBlock block{EngineHash{77}, BlockHash{77}};
+    PlacementEvent event;
+    event.rank = rank;
+    event.blocks = std::span(&block, 1);
+    index_->index->Apply(*slot, event);
+    ASSERT_EQ(Held().size(), 1u);
+    const auto health = std::make_shared<fleet::RankHealth>();
+    ASSERT_TRUE(ingest_->Join(zero.rank, {1, health}, c.known_to));
+    EXPECT_EQ(Held().size(), c.stays ? 1u : 0u);
+    ASSERT_TRUE(ingest_->Remove(rank));
+    ASSERT_TRUE(ingest_->Remove(zero.rank));
+    EXPECT_TRUE(Held().empty());
+  }
 }
 
 TEST_F(IngestSockets, Report58RemovingOneRankLeavesTheOther) {

@@ -14,6 +14,12 @@ namespace {
 // A thread without a deadline still looks around: link reports need no message to matter.
 constexpr Nanos kWaitMax = std::chrono::seconds(1);
 
+auto HasSource(Rank rank) {
+  return Fail(ErrorCode::kAlreadyExists, fmt::format("instance {} dp_rank {} already has an event "
+                                                     "source",
+                                                     Raw(rank.worker), rank.dp_rank));
+}
+
 }  // namespace
 
 IngestThread::IngestThread(std::size_t number, net::EventTransport& transport, const Clock& clock,
@@ -70,6 +76,13 @@ Result<void> IngestThread::Add(SourceSpec spec, std::shared_ptr<index::Partition
   return added;
 }
 
+Result<void> IngestThread::Join(Rank of, SourceSpec::Sharer sharer,
+                                std::optional<std::uint64_t> known_to) {
+  Result<void> joined;
+  KVR_TRY_VOID(Do([&] { joined = JoinHere(of, std::move(sharer), known_to); }));
+  return joined;
+}
+
 bool IngestThread::Remove(Rank rank) {
   bool removed = false;
   return Do([&] { removed = RemoveHere(rank); }) && removed;
@@ -121,11 +134,7 @@ Nanos IngestThread::TimeToNextDeadline() const {
 Result<void> IngestThread::AddHere(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
                                    std::shared_ptr<fleet::RankHealth> health) {
   const Rank rank = spec.rank;
-  if (sources_.contains(rank)) {
-    return Fail(ErrorCode::kAlreadyExists,
-                fmt::format("instance {} dp_rank {} already has an event source", Raw(rank.worker),
-                            rank.dp_rank));
-  }
+  if (SourceOf(rank) != sources_.end()) return HasSource(rank);
   std::vector<std::pair<Rank, std::shared_ptr<fleet::RankHealth>>> wanted{{rank, health}};
   for (const SourceSpec::Sharer& sharer : spec.sharers)
     wanted.emplace_back(Rank{rank.worker, sharer.dp_rank}, sharer.health);
@@ -154,9 +163,50 @@ Result<void> IngestThread::AddHere(SourceSpec spec, std::shared_ptr<index::Parti
   return added;
 }
 
+Result<void> IngestThread::JoinHere(Rank of, SourceSpec::Sharer sharer,
+                                    std::optional<std::uint64_t> known_to) {
+  const auto source = SourceOf(of);
+  if (source == sources_.end()) {
+    return Fail(ErrorCode::kNotFound, fmt::format("instance {} dp_rank {} has no event source",
+                                                  Raw(of.worker), of.dp_rank));
+  }
+  const Rank rank{of.worker, sharer.dp_rank};
+  if (SourceOf(rank) != sources_.end()) return HasSource(rank);
+  const std::shared_ptr<index::PartitionIndex> index = targets_.at(of).index;
+  const bool adopted = known_to && source->second->GoesOnFrom(rank, *known_to);
+  if (known_to && !adopted) {
+    index->index->RemoveRank(rank);
+    index->hybrid->Drop(rank);
+  }
+  KVR_TRY(const RankSlot slot, index->index->AddRank(rank));
+  targets_.insert_or_assign(rank, Target{index, slot, sharer.health});
+  auto joined = source->second->Join(rank, std::move(sharer.health), adopted);
+  if (!joined) DropOrphanTargets(rank.worker);
+  PublishTargets();
+  return joined;
+}
+
+IngestThread::Sources::iterator IngestThread::SourceOf(Rank rank) {
+  auto source = sources_.lower_bound(Rank{rank.worker, 0});
+  for (; source != sources_.end() && source->first.worker == rank.worker; ++source) {
+    const std::vector<Rank> ranks = source->second->ranks();
+    if (std::ranges::find(ranks, rank) != ranks.end()) return source;
+  }
+  return sources_.end();
+}
+
 bool IngestThread::RemoveHere(Rank rank) {
-  if (sources_.erase(rank) == 0) return false;
-  source_count_.fetch_sub(1, std::memory_order_relaxed);
+  const auto source = SourceOf(rank);
+  if (source == sources_.end()) return false;
+  if (source->second->ranks().size() > 1) {
+    auto node = sources_.extract(source);
+    node.mapped()->Leave(rank);
+    node.key() = node.mapped()->ranks().front();
+    sources_.insert(std::move(node));
+  } else {
+    sources_.erase(source);
+    source_count_.fetch_sub(1, std::memory_order_relaxed);
+  }
   DropOrphanTargets(rank.worker);
   PublishTargets();
   return true;
@@ -166,9 +216,8 @@ void IngestThread::DropOrphanTargets(WorkerId worker) {
   std::set<Rank> named;
   for (auto source = sources_.lower_bound(Rank{worker, 0});
        source != sources_.end() && source->first.worker == worker; ++source) {
-    named.insert(source->first);
-    for (const SourceSpec::Sharer& sharer : source->second->spec().sharers)
-      named.insert(Rank{worker, sharer.dp_rank});
+    const std::vector<Rank> ranks = source->second->ranks();
+    named.insert(ranks.begin(), ranks.end());
   }
   for (auto target = targets_.lower_bound(Rank{worker, 0});
        target != targets_.end() && target->first.worker == worker;) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -34,6 +35,7 @@ class IngestThread {
   // As Ingest's. Each ends the turn that is under way and blocks until the thread has done it.
   Result<void> Add(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
                    std::shared_ptr<fleet::RankHealth> health);
+  Result<void> Join(Rank of, SourceSpec::Sharer sharer, std::optional<std::uint64_t> known_to);
   bool Remove(Rank rank);
   void Stop();
 
@@ -58,7 +60,11 @@ class IngestThread {
 
   Result<void> AddHere(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
                        std::shared_ptr<fleet::RankHealth> health);
+  Result<void> JoinHere(Rank of, SourceSpec::Sharer sharer, std::optional<std::uint64_t> known_to);
   bool RemoveHere(Rank rank);
+  // The source through which the rank is followed, or the end.
+  using Sources = std::map<Rank, std::unique_ptr<Source>>;
+  [[nodiscard]] Sources::iterator SourceOf(Rank rank);
   // Drops the ranks of this worker that no source names any more.
   void DropOrphanTargets(WorkerId worker);
   void PublishTargets() KVR_EXCLUDES(targets_mutex_);
@@ -75,7 +81,7 @@ class IngestThread {
 
   // The thread's. `sources_` after `targets_`, which they read.
   Targets targets_;
-  std::map<Rank, std::unique_ptr<Source>> sources_;
+  Sources sources_;   // by the first of its ranks
   Rank last_turn_{};  // whose turn came last; after a call the next one goes on
 
   mutable Mutex targets_mutex_;

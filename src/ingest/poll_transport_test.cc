@@ -179,6 +179,28 @@ TEST_F(PolledIngest, ListsReachTheIndex) {
   EXPECT_TRUE(health_->connected());
 }
 
+// A list is emptied by who reads it, so that there is one reader, whoever joins or leaves.
+TEST_F(PolledIngest, RanksJoinAndLeaveOneReader) {
+  engine_.Give(List({Created(0), Stored(1, 11, 0)}));
+  Follow();
+  Expect("0:11", "exact none");
+  const auto join = [this](std::uint32_t dp_rank, std::string_view state) {
+    const auto health = std::make_shared<fleet::RankHealth>();
+    ASSERT_TRUE(ingest_->Join(rank_, {dp_rank, health}, std::nullopt));
+    EXPECT_TRUE(Eventually([&] { return RankStateName(health->status().state) == state; }));
+  };
+  join(1, "exact");
+  engine_.Give(List({Stored(0, 12, 1), Stored(0, 13, 2)}));
+  Expect("0:11 1:12", "exact none");
+  join(2, "degraded");
+  engine_.Give(List({Stored(1, 14, 2)}));
+  Expect("0:11 1:12 2:14", "exact none");
+  EXPECT_EQ(ingest_->sources(), 1u);
+  ASSERT_TRUE(ingest_->Remove(rank_));
+  engine_.Give(List({Stored(1, 15, 1)}));
+  EXPECT_TRUE(Eventually([&] { return Held() == "1:12 1:15 2:14"; })) << Held();
+}
+
 TEST_F(PolledIngest, WhoComesLateDoesNotKnowTheBeginning) {
   engine_.Give(List({Stored(17, 11)}));
   Follow();

@@ -72,6 +72,9 @@ void CountMessages(const StreamStats& before, const StreamStats& after, fleet::R
   ledger.Count(fleet::Arrival::kFrames, after.bad_frames() - before.bad_frames());
 }
 
+// Ranks that are remembered as missed; of more it is not told which.
+constexpr std::size_t kMissedRanksMax = 4'096;
+
 // What one socket may have of a turn.
 class Share {
  public:
@@ -108,7 +111,7 @@ Result<std::unique_ptr<Source>> Source::Open(SourceSpec spec,
   if (const auto& recovered = source->spec_.recovered) {
     for (const Follower& follower : source->followers_)
       source->fed_.insert(follower.rank);  // so that a clear reaches them
-    source->stream_.Adopt(recovered->applied, clock.Now());
+    source->stream_->Adopt(recovered->applied, clock.Now());
     source->PublishStats();
   }
   return source;
@@ -123,16 +126,95 @@ Source::Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health,
       metrics_(metrics),
       clock_(clock),
       followers_{{spec_.rank, std::move(health)}},
+      adopted_(spec_.recovered.has_value()),
       snapshot_bytes_max_(options.snapshot_bytes_max),
       translator_(TranslatorFor(spec_, block_size, options, targets)),
       notes_(clock, options.rejected_bytes_kept),
-      stream_(options.stream, BacklogOf(spec_.source), *this) {
+      stream_options_(options.stream) {
   for (const SourceSpec::Sharer& sharer : spec_.sharers)
     followers_.push_back({Rank{spec_.rank.worker, sharer.dp_rank}, sharer.health});
+  StartStream();
   PublishStatus();
 }
 
 Source::~Source() = default;
+
+std::vector<Rank> Source::ranks() const {
+  std::vector<Rank> ranks;
+  for (const Follower& follower : followers_)
+    ranks.push_back(follower.rank);
+  return ranks;
+}
+
+bool Source::GoesOnFrom(Rank rank, std::uint64_t message) const {
+  if (!adopted_ || Missed(rank)) return false;
+  const auto& applied = spec_.recovered->applied;
+  return applied && message >= applied->message;
+}
+
+Result<void> Source::Join(Rank rank, std::shared_ptr<fleet::RankHealth> health, bool adopted) {
+  const bool missed = !adopted && (adopted_ || Missed(rank));
+  const bool refetched = missed && BacklogOf(spec_.source) == Backlog::kReplay;
+  if (refetched) KVR_TRY_VOID(Restart());
+  if (const auto watermark = stream_->watermark()) {
+    health->ledger().Count(fleet::MessageFate::kEarlier, *watermark + 1);
+  }
+  followers_.push_back({rank, std::move(health)});
+  if (adopted) fed_.insert(rank);  // so that a clear reaches it
+  if (missed && !refetched) {
+    DeclareGroups(rank);
+    NoteDefect(rank, StateReason::kNoReplayEndpoint,
+               "registered after its stream had told of it, and nobody can tell that again");
+  }
+  PublishStatus();
+  return {};
+}
+
+// What the groups are was told when nobody was there for it; ranks of one engine have the same.
+void Source::DeclareGroups(Rank rank) {
+  const index::PartitionIndex& partition = *targets_.at(rank).index;
+  for (const Follower& follower : followers_) {
+    const auto known = partition.hybrid->Find(follower.rank);
+    if (follower.rank == rank || !known) continue;
+    const auto sides = partition.hybrid->FindOrAdd(rank, *partition.index, partition.block_size);
+    for (const index::SideGroupCopy& group : known->Copy())
+      sides->Declare(group.about);
+  }
+}
+
+void Source::Leave(Rank rank) {
+  std::erase_if(followers_, [rank](const Follower& follower) { return follower.rank == rank; });
+  if (fed_.erase(rank) > 0 || defects_.contains(rank)) NoteMissed(rank.dp_rank);
+  defects_.erase(rank);
+}
+
+Result<void> Source::Restart() {
+  KVR_TRY(auto live, poller_.Subscribe(spec_.source.endpoint, spec_.source.topic));
+  if (const auto watermark = stream_->watermark()) {
+    for (const Follower& follower : followers_)
+      follower.health->ledger().TakeBackMessages(*watermark + 1);
+  }
+  PassEventsTo(1, EventFate::kSkipped);
+  StopReplay();
+  Clear();
+  live_ = std::move(live);
+  published_ = {};
+  StartStream();
+  return {};
+}
+
+void Source::StartStream() {
+  StreamSink& sink = *this;
+  stream_ = std::make_unique<RankStream>(stream_options_, BacklogOf(spec_.source), sink);
+}
+
+void Source::NoteMissed(std::uint32_t dp_rank) {
+  if (missed_.size() < kMissedRanksMax) {
+    missed_.insert(dp_rank);
+  } else {
+    missed_any_ = true;
+  }
+}
 
 bool Source::Turn(const TurnLimits& limits) {
   const Nanos now = clock_.Now();
@@ -140,7 +222,7 @@ bool Source::Turn(const TurnLimits& limits) {
   // History first: live messages may be waiting for it. A request may end, and its socket with it,
   // at any answer.
   for (Share share(limits, clock_); !more && replay_ && replay_->Receive(frames_);) {
-    stream_.OnReplay(frames_, now);
+    stream_->OnReplay(frames_, now);
     more = share.Spend();
   }
   for (Share share(limits, clock_);;) {
@@ -148,32 +230,34 @@ bool Source::Turn(const TurnLimits& limits) {
     // comes after its report, so that no message of a new engine is taken for one of the old.
     const bool received = live_->Receive(frames_);
     for (net::LinkEvent event{}; live_->NextLinkEvent(event);)
-      stream_.OnLink(event, now);
+      stream_->OnLink(event, now);
     if (!received) break;
-    const std::uint64_t refused = stream_.stats().bad_frames();
-    stream_.OnLive(frames_, now);
-    if (stream_.stats().bad_frames() > refused) NoteFraming();
+    const std::uint64_t refused = stream_->stats().bad_frames();
+    stream_->OnLive(frames_, now);
+    if (stream_->stats().bad_frames() > refused) NoteFraming();
     if (share.Spend()) {
       more = true;
       break;
     }
   }
-  stream_.OnTick(now);
+  stream_->OnTick(now);
   PublishStats();
   return more;
 }
 
 Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte> payload) {
   const StreamMessage message{sequence, payload};
-  fleet::RankHealth& owner = *followers_.front().health;
+  const Follower& front = followers_.front();
+  fleet::RankHealth& owner = *front.health;
   if (const auto translated = translator_.Translate(payload, batch_); !translated) {
     const wire::DecodeError error = translated.error();
     // A batch of a rank that cannot exist is well-formed, and whose it is nobody can tell.
     if (error.code == wire::DecodeErrc::kOutOfRange) {
       metrics_.CountForeignRank();
-      notes_.NoteMessage(spec_.rank, owner, message, placement::BatchErrorName(error.code),
+      notes_.NoteMessage(front.rank, owner, message, placement::BatchErrorName(error.code),
                          "the rank is no rank", error.offset);
       ForgetCounts();  // it may have been a removal
+      missed_any_ = true;
       for (const Follower& follower : followers_) {
         NoteDefect(follower.rank, StateReason::kForeignRank,
                    "a batch names a dp_rank that cannot exist, so nobody got it");
@@ -182,7 +266,7 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
     }
     metrics_.CountDecodeFailure(error.code);
     notes_.NoteMessage(
-        spec_.rank, owner, message, "undecodable",
+        front.rank, owner, message, "undecodable",
         placement::BatchErrorDetail(error.code, payload.size(), translator_.options().limits),
         error.offset);
     return Outcome::kUndecodable;
@@ -198,7 +282,7 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
   if (foreign) {
     for (const placement::DroppedEvent& dropped : batch_.dropped)
       metrics_.CountFiltered(dropped.reason);
-    notes_.NoteDropped(spec_.rank, owner, message, batch_, translator_);
+    notes_.NoteDropped(front.rank, owner, message, batch_, translator_);
     NoteSilence("another worker", "register the worker under the id that its events name");
     return Outcome::kApplied;
   }
@@ -329,14 +413,15 @@ void Source::NoteFraming() {
   if (count > 0) message.payload = frames_[count - 1];
   const FrameFault fault = ReadLive(frames_, message.sequence, message.payload);
   notes_.NoteMessage(
-      spec_.rank, *followers_.front().health, message, FrameFaultName(fault),
+      followers_.front().rank, *followers_.front().health, message, FrameFaultName(fault),
       fault == FrameFault::kCount ? fmt::format("{} frames instead of 3", count) : std::string());
 }
 
 void Source::NoteForeign(const StreamMessage& message, std::uint32_t dp_rank) {
   metrics_.CountForeignRank();
+  NoteMissed(dp_rank);
   const std::string whose = fmt::format("dp_rank {}", dp_rank);
-  notes_.NoteMessage(spec_.rank, *followers_.front().health, message,
+  notes_.NoteMessage(followers_.front().rank, *followers_.front().health, message,
                      StateReasonName(StateReason::kForeignRank), whose);
   NoteSilence(whose + ", which is not registered", "register that rank");
 }
@@ -344,8 +429,9 @@ void Source::NoteForeign(const StreamMessage& message, std::uint32_t dp_rank) {
 // A stream of many ranks may carry some that are not served here; one that never speaks of its own
 // leaves us blind.
 void Source::NoteSilence(std::string_view whose, std::string_view advice) {
-  if (fed_.contains(spec_.rank)) return;
-  std::string& foreign = defects_[spec_.rank].foreign;
+  const Rank own = followers_.front().rank;
+  if (fed_.contains(own)) return;
+  std::string& foreign = defects_[own].foreign;
   std::string text = fmt::format("events are of {}; {}", whose, advice);
   if (foreign == text) return;
   foreign = std::move(text);
@@ -380,6 +466,9 @@ void Source::Clear() {
   ClearBlocks(true);
   fed_.clear();
   defects_.clear();
+  missed_.clear();
+  missed_any_ = false;
+  adopted_ = false;
   PublishStatus();
 }
 
@@ -515,7 +604,8 @@ void Source::Swap(std::uint64_t last_event) {
 }
 
 bool Source::Empties(std::span<const std::byte> payload) {
-  if (!spec_.sharers.empty() || !wire::LooksLikeRouterEvents(payload)) return false;
+  const bool alone = followers_.size() == 1 && followers_.front().rank == spec_.rank;
+  if (!alone || !wire::LooksLikeRouterEvents(payload)) return false;
   if (!translator_.Translate(payload, batch_) || !batch_.dropped.empty()) return false;
   return std::ranges::any_of(batch_.events, [this](const PlacementEvent& event) {
     return event.kind == PlacementKind::kCleared && event.rank == spec_.rank;
@@ -566,7 +656,7 @@ bool Source::HasDefect(Rank rank) const {
 
 void Source::PublishStats() {
   using fleet::RankCount;
-  const StreamStats& now = stream_.stats();
+  const StreamStats& now = stream_->stats();
   const auto failed = [](const StreamStats& stats) {
     return stats.replays_failed + stats.replays_incomplete + stats.replays_foreign;
   };
@@ -593,10 +683,10 @@ void Source::PublishStats() {
   followers_.front().health->SetTableBytes(translator_.table_bytes());
   for (const Follower& follower : followers_) {
     fleet::RankHealth& health = *follower.health;
-    health.SetConnected(stream_.connected());
+    health.SetConnected(stream_->connected());
     if (now.applied != published_.applied) health.NoteMessage(clock_.Now());
-    health.SetWatermark(stream_.watermark());
-    health.SetPosition(HasDefect(follower.rank) ? std::nullopt : stream_.position());
+    health.SetWatermark(stream_->watermark());
+    health.SetPosition(HasDefect(follower.rank) ? std::nullopt : stream_->position());
     health.SetDigests(translator_.digests());
     for (const auto& change : changes) {
       if (change.by != 0) health.Count(change.what, change.by);

@@ -63,10 +63,20 @@ class Source final : private StreamSink {
   // Takes messages of each socket, one at least if there is one. True when there may be more.
   bool Turn(const TurnLimits& limits);
   // When Turn is due at the latest although nothing arrives.
-  [[nodiscard]] std::optional<Nanos> deadline() const { return stream_.deadline(); }
+  [[nodiscard]] std::optional<Nanos> deadline() const { return stream_->deadline(); }
+
+  // Another rank of the worker, which is in `targets`, publishes through the stream, too; see
+  // Ingest::Join. On an error, which is of a new subscription, nothing has changed.
+  Result<void> Join(Rank rank, std::shared_ptr<fleet::RankHealth> health, bool adopted);
+  // Whether one who knew the rank up to that message of the stream knew all that was told of it.
+  [[nodiscard]] bool GoesOnFrom(Rank rank, std::uint64_t message) const;
+  // The rank gets nothing any more. It is not the only one.
+  void Leave(Rank rank);
 
   [[nodiscard]] const SourceSpec& spec() const { return spec_; }
-  [[nodiscard]] const RankStream& stream() const { return stream_; }
+  [[nodiscard]] const RankStream& stream() const { return *stream_; }
+  // That publish through the stream: at least one, in the order in which they joined.
+  [[nodiscard]] std::vector<Rank> ranks() const;
 
  private:
   Source(SourceSpec spec, std::shared_ptr<fleet::RankHealth> health, const Ingest::Options& options,
@@ -103,6 +113,16 @@ class Source final : private StreamSink {
   bool Empties(std::span<const std::byte> payload) override;
   void SetState(RankState state, StateReason reason, std::string_view detail) override;
 
+  void StartStream();
+  // Begins as at first, with another subscription.
+  Result<void> Restart();
+  // The rank, which has missed something, has the side groups of the others, all empty.
+  void DeclareGroups(Rank rank);
+  // The stream has told something of a rank, and nobody got it.
+  void NoteMissed(std::uint32_t dp_rank);
+  [[nodiscard]] bool Missed(Rank rank) const {
+    return missed_any_ || missed_.contains(rank.dp_rank);
+  }
   // Sends a request over a fresh socket: where to begin and, unless it is empty, what is wanted.
   void Request(std::uint64_t from, std::string_view wanted);
   // What became of an event that was handed to the index.
@@ -145,7 +165,11 @@ class Source final : private StreamSink {
   const Targets& targets_;
   IngestMetrics& metrics_;
   const Clock& clock_;
-  std::vector<Follower> followers_;  // the owner and the sharers
+  std::vector<Follower> followers_;  // the owner and the sharers, as long as they stay
+  // Ranks of which the stream told something since the last clear that nobody got.
+  std::set<std::uint32_t> missed_;
+  bool missed_any_ = false;  // it may be any
+  bool adopted_ = false;     // what was told first was applied by somebody else
   std::unique_ptr<net::EventSocket> live_;
   std::unique_ptr<net::EventSocket> replay_;  // of the request that is under way
   std::optional<RankSnapshot> snapshot_;      // ... as far as it came
@@ -158,12 +182,13 @@ class Source final : private StreamSink {
   std::set<Rank> fed_;              // ranks that got events since the last clear
   std::map<Rank, Defect> defects_;  // found since the last clear
   std::uint64_t next_event_ = 1;    // of a publisher of RouterEvents
+  const RankStream::Options stream_options_;
   StreamStats published_;
   placement::TranslatorStats translated_;  // as published
   // Of the stream.
   fleet::RankHealth::Status status_;
   std::string detail_;
-  RankStream stream_;  // last: it calls this object from its constructor
+  std::unique_ptr<RankStream> stream_;  // never null; it calls this object from its constructor
 };
 
 }  // namespace kvr::ingest

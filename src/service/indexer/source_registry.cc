@@ -28,6 +28,26 @@ Result<void> CheckEndpoints(const fleet::EventSource& source) {
   return {};
 }
 
+bool IsOneStream(const fleet::EventSource& a, const fleet::EventSource& b) {
+  return a.endpoint == b.endpoint && (a.topic == b.topic || net::IsPolled(a.endpoint));
+}
+
+// Two readings of one stream would each apply all of it.
+Result<void> CheckReading(const SourceRegistry::Request& request, const fleet::Snapshot& fleet) {
+  const fleet::Worker* const worker = fleet.Find(request.rank.worker);
+  if (worker == nullptr) return {};
+  for (const fleet::RankEntry& entry : worker->ranks) {
+    if (entry.rank == request.rank || !entry.events || *entry.events == request.source) continue;
+    if (!IsOneStream(*entry.events, request.source)) continue;
+    return Fail(ErrorCode::kAlreadyExists,
+                fmt::format("instance {} dp_rank {} is registered with `{}`, too, but with another "
+                            "replay endpoint, topic, engine, media or placeholder id; ranks that "
+                            "share a stream are registered alike",
+                            Raw(entry.rank.worker), entry.rank.dp_rank, request.source.endpoint));
+  }
+  return {};
+}
+
 fleet::WorkerSpec SpecOf(const SourceRegistry::Request& request) {
   fleet::WorkerSpec spec;
   spec.id = request.rank.worker;
@@ -53,6 +73,7 @@ Result<bool> SourceRegistry::Register(const Request& request) {
   KVR_TRY_VOID(CheckEndpoints(request.source));
   const Lock change(changes_);
   RemoveExpired();
+  KVR_TRY_VOID(CheckReading(request, *catalog_.snapshot()));
   auto added = catalog_.AddRank(SpecOf(request));
   if (!added && request.replace) {
     const auto snapshot = catalog_.snapshot();

@@ -20,7 +20,9 @@
 namespace kvr::service {
 
 // Registers ranks with the catalog, their partition's index and the ingest, all three or none.
-// With what a stream begins: StreamStart.
+// With what a stream begins: StreamStart. Ranks of a worker that publish at one endpoint, and under
+// one topic, publish one stream, which is read in one way: with one replay endpoint, engine and so
+// on.
 //
 // Thread-safe. Changes are serialised, and one that takes over or drops many blocks takes long: it
 // does not belong on an I/O thread. Reading waits for no change; it goes to the catalog and the
@@ -47,6 +49,7 @@ class SourceRegistry {
 
   // True when the rank is new or was replaced, false when it is registered exactly like this.
   // kInvalidArgument, kAlreadyExists, kOverloaded with the texts of the catalog and of ingest.
+  // kAlreadyExists, too, when another rank of the worker has the stream read in another way.
   Result<bool> Register(const Request& request) KVR_EXCLUDES(changes_, mutex_);
 
   // Removes one rank, or all ranks of the worker when `dp_rank` is none. After the return no event

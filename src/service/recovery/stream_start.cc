@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "net/event_endpoint.h"
 
 namespace kvr::service {
@@ -27,7 +28,12 @@ Result<void> StreamStart::Add(ingest::SourceSpec spec, std::shared_ptr<index::Pa
   const Nanos now = clock_.Now();
   const Rank rank = spec.rank;
   Stream stream{std::move(spec), std::move(index), std::move(health), now};
-  if (!holding_) return Follow(std::move(stream));
+  if (!holding_) {
+    if (const auto of = FindFollowed(rank.worker, stream.spec.source)) {
+      return Join(*of, std::move(stream));
+    }
+    return Follow(std::move(stream));
+  }
   KVR_TRY_VOID(ingest::Ingest::Check(stream.spec));
   const auto wait = [now](fleet::RankHealth& of) {
     of.SetStatus({RankState::kWarming, StateReason::kConnecting},
@@ -36,17 +42,54 @@ Result<void> StreamStart::Add(ingest::SourceSpec spec, std::shared_ptr<index::Pa
   wait(*stream.health);
   for (const auto& sharer : stream.spec.sharers)
     wait(*sharer.health);
-  held_.insert_or_assign(rank, std::move(stream));
+  if (Stream* const held = FindHeld(rank.worker, stream.spec.source)) {
+    held->spec.sharers.push_back({rank.dp_rank, std::move(stream.health)});
+  } else {
+    held_.insert_or_assign(rank, std::move(stream));
+  }
   return {};
+}
+
+StreamStart::Stream* StreamStart::FindHeld(WorkerId worker, const fleet::EventSource& source) {
+  for (auto at = held_.lower_bound(Rank{worker, 0});
+       at != held_.end() && at->first.worker == worker; ++at) {
+    if (at->second.spec.source == source) return &at->second;
+  }
+  return nullptr;
+}
+
+std::optional<Rank> StreamStart::FindFollowed(WorkerId worker, const fleet::EventSource& source) {
+  for (auto at = followed_.lower_bound(Rank{worker, 0});
+       at != followed_.end() && at->first.worker == worker; ++at) {
+    if (at->second == source) return at->first;
+  }
+  return std::nullopt;
 }
 
 void StreamStart::Remove(Rank rank) {
   const Lock change(changes_);
-  held_.erase(rank);
+  RemoveHeld(rank);
   ingest_.Remove(rank);
-  for (auto at = followed_.lower_bound(Rank{rank.worker, 0});
-       at != followed_.end() && at->first.worker == rank.worker;) {
-    at = at->second == rank ? followed_.erase(at) : std::next(at);
+  followed_.erase(rank);
+}
+
+void StreamStart::RemoveHeld(Rank rank) {
+  for (auto at = held_.lower_bound(Rank{rank.worker, 0});
+       at != held_.end() && at->first.worker == rank.worker; ++at) {
+    auto& sharers = at->second.spec.sharers;
+    if (at->first != rank) {
+      std::erase_if(sharers, [rank](const auto& sharer) { return sharer.dp_rank == rank.dp_rank; });
+      continue;
+    }
+    auto node = held_.extract(at);
+    if (sharers.empty()) return;
+    // The next one takes its place.
+    node.key().dp_rank = sharers.front().dp_rank;
+    node.mapped().spec.rank = node.key();
+    node.mapped().health = std::move(sharers.front().health);
+    sharers.erase(sharers.begin());
+    held_.insert(std::move(node));
+    return;
   }
 }
 
@@ -57,25 +100,27 @@ void StreamStart::Hold() {
 
 void StreamStart::Release(const Failed& failed) {
   while (true) {  // a lock a stream: taking its blocks over may take long
-    Rank rank;
+    std::vector<Rank> ranks;
     Result<void> followed;
     {
       const Lock change(changes_);
       holding_ = false;
       if (held_.empty()) return;
-      rank = held_.begin()->first;
+      ranks = RanksOf(held_.begin()->second.spec);
       Stream stream = std::move(held_.begin()->second);
       held_.erase(held_.begin());
       followed = Follow(std::move(stream));
     }
-    if (!followed) failed(rank, followed.error());
+    if (followed) continue;
+    for (const Rank rank : ranks)
+      failed(rank, followed.error());
   }
 }
 
 Result<void> StreamStart::Follow(Stream stream) {
   ingest::SourceSpec& spec = stream.spec;
   const std::vector<Rank> ranks = RanksOf(spec);
-  const Rank owner = spec.rank;
+  const fleet::EventSource source = spec.source;
   spec.recovered = Adopt(stream);
   const bool adopted = spec.recovered.has_value();
   // Each reader of a polled engine numbers its messages itself.
@@ -83,13 +128,36 @@ Result<void> StreamStart::Follow(Stream stream) {
   auto added = ingest_.Add(std::move(spec), stream.index, std::move(stream.health));
   for (const Rank rank : ranks) {
     if (added) {
-      followed_.insert_or_assign(rank, owner);
+      followed_.insert_or_assign(rank, source);
     } else if (adopted) {
-      stream.index->hybrid->Drop(rank);
-      stream.index->index->RemoveRank(rank);
+      Forget(rank, *stream.index);
     }
   }
   return added;
+}
+
+Result<void> StreamStart::Join(Rank of, Stream stream) {
+  const Rank rank = stream.spec.rank;
+  KVR_CHECK(stream.spec.sharers.empty());
+  const auto recovered = AdoptRank(rank, stream);
+  std::optional<std::uint64_t> known_to;
+  if (recovered && recovered->watermark) {
+    known_to = recovered->watermark;
+  } else if (recovered) {
+    Forget(rank, *stream.index);
+  }
+  auto joined = ingest_.Join(of, {rank.dp_rank, std::move(stream.health)}, known_to);
+  if (joined) {
+    followed_.insert_or_assign(rank, std::move(stream.spec.source));
+  } else if (known_to) {
+    Forget(rank, *stream.index);
+  }
+  return joined;
+}
+
+void StreamStart::Forget(Rank rank, index::PartitionIndex& index) {
+  index.hybrid->Drop(rank);
+  index.index->RemoveRank(rank);
 }
 
 std::optional<ingest::SourceSpec::Recovered> StreamStart::Adopt(const Stream& stream) {

@@ -26,6 +26,9 @@ namespace kvr::service {
 // taken over when the stream begins, and never later: a rank that has events of its own is not
 // touched. The stream goes on from the watermark. What belongs to no stream waits in quarantine.
 //
+// Ranks of a worker that are added with the same event source publish through one stream, which is
+// followed once for all of them.
+//
 // While it holds, streams are accepted and wait, so that they can begin with what is being fetched.
 //
 // Thread-safe. Changes are serialised, and one that takes over or drops many blocks takes long: it
@@ -36,7 +39,8 @@ class StreamStart {
   StreamStart(const fleet::Catalog& catalog, const index::IndexSet& indexes, ingest::Ingest& ingest,
               const Clock& clock, const Quarantine::Options& options);
 
-  // As Ingest::Add, at once or at Release. The ranks are in the catalog.
+  // As Ingest::Add or, beside a rank with the same source, Ingest::Join; at once or at Release. The
+  // ranks are in the catalog.
   Result<void> Add(ingest::SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
                    std::shared_ptr<fleet::RankHealth> health) KVR_EXCLUDES(changes_, mutex_);
   // As Ingest::Remove, also of a stream that waits.
@@ -71,8 +75,18 @@ class StreamStart {
     Nanos added{0};
   };
 
+  // A waiting stream of the worker with this source, or null.
+  Stream* FindHeld(WorkerId worker, const fleet::EventSource& source) KVR_REQUIRES(changes_);
+  // A rank of the worker that is followed through this source.
+  std::optional<Rank> FindFollowed(WorkerId worker, const fleet::EventSource& source)
+      KVR_REQUIRES(changes_);
+  void RemoveHeld(Rank rank) KVR_REQUIRES(changes_);
   static std::vector<Rank> RanksOf(const ingest::SourceSpec& spec);
   Result<void> Follow(Stream stream) KVR_REQUIRES(changes_) KVR_EXCLUDES(mutex_);
+  // Drops what the index holds of a rank that is not followed.
+  static void Forget(Rank rank, index::PartitionIndex& index);
+  // One rank through the stream of `of`.
+  Result<void> Join(Rank of, Stream stream) KVR_REQUIRES(changes_) KVR_EXCLUDES(mutex_);
   // Enters what is known of the stream's ranks; none when nothing is.
   std::optional<ingest::SourceSpec::Recovered> Adopt(const Stream& stream) KVR_REQUIRES(changes_)
       KVR_EXCLUDES(mutex_);
@@ -86,9 +100,9 @@ class StreamStart {
   const Clock& clock_;
   Mutex changes_;  // held as long as a change takes; before mutex_
   bool holding_ KVR_GUARDED_BY(changes_) = false;
-  std::map<Rank, Stream> held_ KVR_GUARDED_BY(changes_);    // by the rank that owns the stream
-  std::map<Rank, Rank> followed_ KVR_GUARDED_BY(changes_);  // → the rank that owns its stream
-  mutable Mutex mutex_;                                     // held for moments
+  std::map<Rank, Stream> held_ KVR_GUARDED_BY(changes_);  // by Stream::spec.rank
+  std::map<Rank, fleet::EventSource> followed_ KVR_GUARDED_BY(changes_);
+  mutable Mutex mutex_;  // held for moments
   Quarantine quarantine_ KVR_GUARDED_BY(mutex_);
   std::uint64_t adopted_ranks_ KVR_GUARDED_BY(mutex_) = 0;
   std::uint64_t expired_ranks_ KVR_GUARDED_BY(mutex_) = 0;
