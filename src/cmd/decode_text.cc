@@ -183,7 +183,7 @@ std::string DroppedText(const placement::DroppedEvent& dropped, const DecodedBat
   const bool bytes = dropped.reason == placement::DropReason::kDecodeError ||
                      dropped.reason == placement::DropReason::kUnknownEvent;
   if (bytes) text += fmt::format(" at byte {}", dropped.error.offset);
-  return text + ": " + std::string(placement::DropExplanation(dropped.reason));
+  return text + ": " + std::string(placement::DropExplanation(dropped));
 }
 
 }  // namespace

@@ -141,8 +141,17 @@ std::string DropDetail(const DroppedEvent& dropped, const wire::EventBatch& batc
   }
 }
 
-std::string_view DropExplanation(DropReason reason) {
-  return kExplanations[static_cast<std::size_t>(reason)];
+std::string_view DropExplanation(const DroppedEvent& dropped) {
+  if (dropped.reason == DropReason::kDecodeError) {
+    if (dropped.error.code == wire::DecodeErrc::kSecondRank) {
+      return "it is of another attention rank than the first event of its list, and a list is of "
+             "one rank; split it by rank, as is done with what a `trtllm+http` endpoint answers";
+    }
+    if (dropped.error.code == wire::DecodeErrc::kBadJson) {
+      return "it is no JSON, or has a value that JSON readers refuse, as a number beyond 64 bits";
+    }
+  }
+  return kExplanations[static_cast<std::size_t>(dropped.reason)];
 }
 
 bool IsRoutine(DropReason reason) {

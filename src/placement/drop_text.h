@@ -31,8 +31,9 @@ std::string_view EventErrorDetail(wire::DecodeErrc error);
 std::string DropDetail(const DroppedEvent& dropped, const wire::EventBatch& batch,
                        std::uint32_t block_size);
 
-// One sentence for people: what the reason means, and how to mend it where that is possible.
-std::string_view DropExplanation(DropReason reason);
+// One sentence for people: what the reason, or what could not be decoded, means, and how to mend it
+// where that is possible.
+std::string_view DropExplanation(const DroppedEvent& dropped);
 
 // Whether the reason is part of the normal life of some engine, so that nobody needs to be told.
 bool IsRoutine(DropReason reason);

@@ -19,12 +19,12 @@ enum class DecodeErrc : std::uint8_t {
   kOverLimit,     // beyond one of DecodeLimits
   kBadJson,       // text that starts like JSON and is none
   kTooManyRanks,  // of a batch: its stream named as many other ranks as are remembered
+  kSecondRank,    // in a list of one rank, an event of another one
 };
 
-inline constexpr std::array<std::string_view, 10> kDecodeErrcNames = {
-    "truncated",     "not_msgpack", "wrong_type", "out_of_range", "missing_field",
-    "unknown_event", "bad_text",    "over_limit", "bad_json",
-    "too_many_ranks"};
+inline constexpr std::array<std::string_view, 11> kDecodeErrcNames = {
+    "truncated", "not_msgpack", "wrong_type", "out_of_range",   "missing_field", "unknown_event",
+    "bad_text",  "over_limit",  "bad_json",   "too_many_ranks", "second_rank"};
 constexpr std::string_view DecodeErrcName(DecodeErrc code) {
   return kDecodeErrcNames[static_cast<std::size_t>(code)];
 }

@@ -168,10 +168,9 @@ class TrtllmJsonDecoder::Impl {
     if (const auto value = Find(item, "attention_dp_rank")) {
       std::uint64_t rank = 0;
       if (value->get(rank) != simdjson::SUCCESS) return DecodeErrc::kWrongType;
-      // One rank a list; the next one's events belong to another list.
       if (rank > std::numeric_limits<std::int32_t>::max()) return DecodeErrc::kOutOfRange;
       if (!batch.dp_rank) batch.dp_rank = static_cast<std::uint32_t>(rank);
-      if (*batch.dp_rank != rank) return DecodeErrc::kOutOfRange;
+      if (*batch.dp_rank != rank) return DecodeErrc::kSecondRank;
     }
     window_ = 0;
     if (!Take(item, "window_size", window_)) return DecodeErrc::kWrongType;

@@ -295,6 +295,21 @@ TEST(DecodeCommand, AClearBeforeAnEventIsToldApartFromIt) {
   EXPECT_EQ(last.find(" stay"), std::string::npos) << last;
 }
 
+TEST(DecodeCommand, WhyAnItemOfAListIsNoEventIsTold) {
+  const std::string list =
+      R"([{"attention_dp_rank":0,"data":{"type":"removed","block_hashes":[11]}},)"
+      R"({"attention_dp_rank":1,"data":{"type":"removed","block_hashes":[12]}},)"
+      R"({"attention_dp_rank":0,"data":{"type":"removed","block_hashes":[NaN]}},)"
+      R"({"attention_dp_rank":0,"data":{"type":"removed","block_hashes":["a"]}}])";
+  const std::string words = Explain(ToHex(std::as_bytes(std::span(list))) + "\n");
+  for (const std::string_view text :
+       {"event 1 dropped, decode_error (second_rank) at byte 71: it is of another attention rank",
+        "event 2 dropped, decode_error (bad_json) at byte 141: it is no JSON",
+        "event 3 dropped, decode_error (wrong_type) at byte 212: its bytes do not fit"}) {
+    EXPECT_NE(words.find(text), std::string::npos) << words;
+  }
+}
+
 TEST(DecodeCommand, RemovalsTellEveryTier) {
   const std::string tokens = R"([{"token_id":1},{"token_id":2},{"token_id":3},{"token_id":4}])";
   const auto stored = [&](std::string_view hash, std::string_view parent) {

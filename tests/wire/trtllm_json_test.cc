@@ -585,6 +585,22 @@ TEST(TrtllmJson, ItemsThatAreNoJsonCostThemselves) {
   }
 }
 
+// A list is of one rank: whoever brings one of several hears why those of the others are dropped.
+TEST(TrtllmJson, EventsOfASecondRankSaySo) {
+  const auto of = [](std::string_view rank) {
+    std::string event = Event(Stored("null", Block(11, {1, 2, 3, 4})));
+    event.pop_back();
+    return event + R"(,"attention_dp_rank":)" + std::string(rank) + "}";
+  };
+  Stream stream;
+  EXPECT_EQ(
+      Feed(stream, "[" + of("1") + "," + of("2") + "," + of("1") + "," + of("4294967296") + "]"),
+      "stored @1 device 11=A; stored @1 device 11=A; drop 1 decode_error; drop 3 decode_error");
+  const auto& dropped = stream.batch().dropped;
+  EXPECT_EQ(dropped[0].error.code, wire::DecodeErrc::kSecondRank);
+  EXPECT_EQ(dropped[1].error.code, wire::DecodeErrc::kOutOfRange) << "no number of a rank";
+}
+
 // Where the list is not sure to be whole, nothing of it counts.
 TEST(TrtllmJson, AListThatDoesNotEndIsRefused) {
   const std::string good = Event(Stored("null", Block(11, {1, 2, 3, 4})));
