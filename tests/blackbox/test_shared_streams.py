@@ -2,6 +2,8 @@
 
 import http.server
 import json
+import os
+import tempfile
 import threading
 import unittest
 
@@ -184,6 +186,56 @@ class AtTheStart(unittest.TestCase):
         for rank in (0, 1, 2):
             self.assertEqual(indexer.score(A, 1, rank), 4)
             self.assertEqual(indexer.listener(1, rank)["state"], "exact")
+
+
+class AfterAWarmStart(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "snapshot")
+
+    def indexer(self, *words):
+        indexer = Indexer("--snapshot-path", self.path, *words)
+        self.addCleanup(indexer.close)
+        settle(lambda: indexer.client.get("/ready").status, 200)
+        return indexer
+
+    def test_ranks_of_a_stream_keep_what_is_known_of_them(self):
+        """Whether they are registered one by one or known at the start."""
+        for at_start in (False, True):
+            engine = FakeEngine(replay=True)
+            self.addCleanup(engine.close)
+            first = self.indexer()
+            for rank in (0, 1):
+                answer = first.register(1, engine.endpoint, rank, replay=engine.replay)
+                self.assertEqual(answer.status, 201, answer)
+            engine.wait_subscriber()
+            for rank in (0, 1):
+                engine.send(stored([11], None, A), rank=rank)
+            settle(lambda: [(first.watermark(1, rank), first.listener(1, rank)["state"])
+                            for rank in (0, 1)], [(1, "exact")] * 2)
+            self.assertEqual(first.stop(), 0)
+            engine.requests.clear()
+            # Workers of the command line have no replay endpoint.
+            replay = None if at_start else engine.replay
+            words = ",".join(f"1:{rank}={engine.endpoint}" for rank in (0, 1))
+            second = self.indexer(*(["--workers", words, "--block-size", 4, "--model-name", "m"]
+                                    if at_start else []))
+            for rank in () if at_start else (0, 1):
+                answer = second.register(1, engine.endpoint, rank, replay=replay)
+                self.assertEqual(answer.status, 201, answer)
+            engine.wait_subscriber()
+            self.assertEqual([second.score(A, 1, rank) for rank in (0, 1)], [4, 4])
+            engine.send(stored([12], 11, B), rank=1)
+            settle(lambda: [second.watermark(1, rank) for rank in (0, 1)], [2, 2])
+            settle(lambda: second.score(A + B, 1, 1), 8)
+            self.assertEqual(second.score(A + B, 1, 0), 4)
+            for rank in (0, 1):
+                settle(lambda r=rank: (second.listener(1, r)["state"],
+                                       second.listener(1, r)["reason"]), ("degraded", "recovered"))
+            self.assertNotIn(bytes(8), [frames[-1] for frames in engine.requests])
+            self.assertEqual(second.stop(), 0)
+            os.remove(self.path)
 
 
 class List(http.server.BaseHTTPRequestHandler):
