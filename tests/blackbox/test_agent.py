@@ -402,13 +402,13 @@ class Published(unittest.TestCase):
         digest = "0123456789abcdef" + "0" * 48
         rows = [
             ("plain", stored([11], None, A), True),
+            ("a host copy without keys", stored([18], None, A, medium="CPU"), False),
             ("X17 bytes", stored([12], None, A, extra_keys=[[bytes(range(200, 232))]]), False),
             ("an image", stored([13], None, A, extra_keys=[[[digest, 0]]]), False),
             ("X14 a key without a name", stored([14], None, A, extra_keys=[[7]]), False),
             ("an adapter by number", stored([15], None, A, lora_id=7), False),
             ("a salt", stored([16], None, A, cache_salt="a"), True),
             ("an adapter by name", stored([17], None, A, lora_name="ad"), True),
-            ("a host copy without keys", stored([18], None, A, medium="CPU"), False),
             ("a host copy of what the device told", stored([11], None, A, medium="CPU"), True),
             ("plain again", stored([19], None, B), True),
         ]

@@ -83,12 +83,15 @@ class Dialects(IndexerTest):
 
 class PromptEmbeddings(IndexerTest):
     def test_blocks_of_zeros_match_no_text(self):
-        engine, zeros = self.engine(1), [0] * 4
-        self.send(engine, stored([11, 12], None, zeros * 2), stored([13], 12, A),
-                  stored([21], None, zeros, extra_keys=[[b"\xc9" * 32]]), stored([31], None, B))
-        for prompt in (zeros, zeros * 2, zeros * 2 + A, A):
-            self.expect(prompt, 0)
-        self.expect(B, 4)
+        size = {"block_size": 8}
+        engine, zeros = self.engine(1, model="embeds", **size), [0] * 8
+        self.send(engine, stored([11, 12], None, zeros * 2, **size),
+                  stored([13], 12, A + B, **size),
+                  stored([21], None, zeros, extra_keys=[[b"\xc9" * 32]], **size),
+                  stored([31], None, B + A, **size))
+        for prompt in (zeros, zeros * 2, zeros * 2 + A + B, A + B):
+            self.expect(prompt, 0, model="embeds")
+        self.expect(B + A, 8, model="embeds")
         self.send(engine, removed([11, 12, 13, 21]))
         self.assertEqual(len(self.indexer.dumped()), 1)
 
@@ -200,7 +203,6 @@ class EventPlane(IndexerTest):
     def test_json_foreign_workers_and_ranks(self):
         rank1 = self.indexer.register(1, self.source.endpoint, rank=1)
         self.assertEqual(rank1.status, 201)
-        self.source.wait_subscriber()
         (local,) = local_hashes(A)
         payload = json.dumps([router_store(1, 1, [(11, local)], dp_rank=0),
                               router_store(1, 2, [(21, local)], dp_rank=1),

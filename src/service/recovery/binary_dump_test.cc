@@ -86,9 +86,9 @@ std::unique_ptr<Fleet> Sample() {
   event.eligible = true;
   fleet->Store(kPartition, event);
   event.blocks = std::span(blocks).first(2);
-  event.eligible = false;
   event.tier = Tier::kHostPinned;
   fleet->Store(kPartition, event);
+  event.eligible = false;
   event.parent = blocks[3].engine;
   event.blocks = std::span(blocks).subspan(4);
   event.tier = Tier::kDisk;
