@@ -91,6 +91,7 @@ void RankStream::OnLinkUp(Nanos now) {
 void RankStream::OnLinkDown(Nanos now) {
   if (link_ != Link::kUp) return;
   link_ = Link::kDown;
+  leftovers_ = first_live_.has_value();
   down_since_ = now;
   ++stats_.disconnects;
   StopReplay();
@@ -128,9 +129,11 @@ void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> p
                             std::optional<std::uint64_t> publisher, Nanos now) {
   if (link_ == Link::kNever) OnLinkUp(now);  // a message proves the link
   if (link_ == Link::kDown && HasReplay()) {
-    // A leftover of the lost connection. Whatever does not simply go on is fetched after the next
-    // one.
-    if (next_ == sequence) ApplyNext(sequence, payload, false);
+    // A leftover of the lost connection, if that brought something before it was lost: else it may
+    // be of one before, and of an engine before. Whatever does not simply go on is fetched after
+    // the next one.
+    leftovers_ = leftovers_ && next_ && sequence <= *next_;
+    if (leftovers_ && sequence == *next_) ApplyNext(sequence, payload, false);
     return;
   }
   const Digest digest = MessageDigest(payload);

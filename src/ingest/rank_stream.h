@@ -374,6 +374,7 @@ class RankStream {
   Link link_ = Link::kNever;
   Nanos down_since_{0};
   bool linked_before_ = false;  // this connection is not the first
+  bool leftovers_ = false;      // what comes without a connection goes on with the last one
 
   // The stream position: everything below `next_` was applied or given up. None: nothing seen yet.
   std::optional<std::uint64_t> next_;

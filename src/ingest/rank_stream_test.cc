@@ -1426,6 +1426,40 @@ TEST(RankStream, ADisconnectDuringAReplayAsksAgainAfterwards) {
   EXPECT_EQ(s.State(), "exact none");
 }
 
+// Of a connection that broke what it left is applied as far as it goes on; behind a hole in it, or
+// when connections came and went before anything of them was read, the next messages may be those
+// of an engine that was started meanwhile.
+TEST(RankStream, WhatLostConnectionsLeftIsNotMixed) {
+  Stream one(true);
+  one.Start(4);
+  one.Live(5);
+  one.Disconnect();
+  one.Take();
+  one.Live(6);
+  EXPECT_THAT(one.Take(), ElementsAre("apply 6"));
+  one.Live(8);
+  one.Live(7, "new");
+  EXPECT_THAT(one.Take(), IsEmpty());
+  one.Connect();
+  EXPECT_THAT(one.Take(), ElementsAre("ask 6"));
+
+  Stream several(true);
+  several.Start(4);
+  several.Live(5);
+  for (int engine = 0; engine < 3; ++engine) {
+    several.Disconnect();
+    several.Connect();
+  }
+  several.Disconnect();
+  several.Take();
+  several.LiveRange(6, 8);
+  several.Live(9, "new");
+  EXPECT_THAT(several.Take(), IsEmpty());
+  several.Connect();
+  several.Answer(5, "new");
+  EXPECT_THAT(several.Take(), ElementsAre("ask 5", "clear", "ask 0"));
+}
+
 // --- blocks that somebody else knew: services 1.1.5 ---
 
 constexpr Nanos kStart = Millis{1'000};

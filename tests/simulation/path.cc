@@ -275,12 +275,15 @@ std::string Path::CounterComplaint() const {
     if (counted != told) wrong += fmt::format("{}: {} counted, {} told; ", what, counted, told);
   };
   const fleet::RankLedger& agent = agent_->ledger();
-  // Of an engine that nobody can be asked about and that said nothing since nothing is known.
-  if (plan_.engine_replay || agent_->watermark()) {
+  // Of an engine that nobody can be asked about, what it told last may be lost, or all, and no
+  // newer message shows it.
+  if (plan_.engine_replay || (agent_->watermark() && !plan_.quiet)) {
     same("messages of the engine", agent.messages() - agent.messages_taken_back(),
          engine_.publisher()->next_sequence());
   }
-  if (EventsCompare()) same("events of the engine", agent.events(), engine_.told_events());
+  if (EventsCompare() && agent_->watermark()) {
+    same("events of the engine", agent.events(), engine_.told_events());
+  }
   const auto published = agent_->published();
   same("placements of the agent",
        agent.count(fleet::Placement::kEvent) + agent.count(fleet::Placement::kClear),
@@ -289,6 +292,8 @@ std::string Path::CounterComplaint() const {
     const fleet::RankLedger& ledger = router->ledger();
     same("messages of the agent", ledger.messages() - ledger.messages_taken_back(),
          published.publisher.messages);
+    // An agent's numbers begin anew with its first event.
+    if (published.publisher.messages == 0) continue;
     same("events of the agent", ledger.events() - ledger.events_taken_back(),
          published.publisher.published_events);
   }
@@ -301,7 +306,9 @@ std::string Path::AgentComplaint() const {
   const std::string says = fmt::format("the agent is {} {} ({}), {}", RankStateName(status.state),
                                        StateReasonName(status.reason), agent_->detail(),
                                        Difference(held, engine_.held()));
-  if (!Within(held, engine_.held())) return says;
+  // A restart that keeps its numbers is told by the bytes of a replay, or by nothing.
+  const bool unseen = plan_.keeps_numbers && !plan_.engine_replay;
+  if (!Within(held, engine_.held()) && (!unseen || status.state == RankState::kExact)) return says;
   if (status.state == RankState::kExact) return held == engine_.held() ? std::string() : says;
   const StateReason reason = status.reason;
   const bool waits = status.state == RankState::kWarming && !plan_.engine_replay &&
