@@ -116,9 +116,10 @@ class EventTranslator::Impl {
   DigestReading digests() const { return digests_.reading(); }
   std::size_t remembered() const {
     std::size_t entries = json_.partial_blocks() + digests_.remembered();
-    for (const RankMemory& memory : ranks_)
+    for (const RankMemory& memory : ranks_) {
       entries += memory.blocks.size() + memory.groups.entries() + memory.chunks.entries() +
                  memory.partials.size();
+    }
     return entries;
   }
   std::size_t table_bytes() const {
