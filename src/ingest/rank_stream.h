@@ -237,6 +237,9 @@ class RankStream {
   using Digest = std::uint64_t;
   // Messages that are remembered to tell a duplicate from a restart.
   static constexpr std::size_t kRecentMax = 64;
+  // What is wrong with an answer, in words.
+  static constexpr std::string_view kOtherPublisher =
+      "it is of another publisher than the live messages";
   enum class Link : std::uint8_t { kNever, kUp, kDown };
   // Why a replay runs.
   enum class Purpose : std::uint8_t {

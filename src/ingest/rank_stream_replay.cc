@@ -110,9 +110,10 @@ void RankStream::HandleReplayed(std::uint64_t sequence, std::span<const std::byt
     ids = wire::ReadEnvelopeIds(payload);
     plane_ = ids.has_value();
     if (ids && live_publisher_ && ids->publisher_id != *live_publisher_) {
-      constexpr std::string_view kWhy = "it is of another publisher than the live messages";
-      if (Blocking() && attempt_ >= options_.replay_attempts) return Disown(std::string(kWhy), now);
-      return AttemptFailed(kWhy, now);
+      if (Blocking() && attempt_ >= options_.replay_attempts) {
+        return Disown(std::string(kOtherPublisher), now);
+      }
+      return AttemptFailed(kOtherPublisher, now);
     }
   }
   ++answers_;

@@ -65,7 +65,7 @@ void RankStream::HandleSnapshot(const net::Frames& frames, Nanos now) {
 
 std::string_view RankStream::CheckSeal(const wire::SnapshotSeal& seal) const {
   if (live_publisher_ && *live_publisher_ != seal.publisher_id) {
-    return "it is of another publisher than the live messages";
+    return kOtherPublisher;
   }
   if (purpose_ == Purpose::kSnapshot && known_publisher_ == seal.publisher_id && next_ &&
       seal.next_sequence < *next_) {
@@ -198,7 +198,7 @@ void RankStream::GiveUpSnapshot(std::string_view why, Nanos now) {
 
 void RankStream::ChangePublisher(bool keep_parked, Nanos now) {
   if (++changes_ >= options_.replay_attempts && HasReplay()) {
-    return Disown("it is of another publisher than the live messages", now);
+    return Disown(std::string(kOtherPublisher), now);
   }
   ++stats_.restarts;
   StartOver(keep_parked, now);

@@ -18,8 +18,8 @@
 namespace kvr::placement {
 
 // Recomputes block hashes from tokens, adapter, salt and keys, so that requests can be compared
-// with them. Not thread-safe; once warm it allocates nothing. `options` and
-// `stats` must outlive it.
+// with them. Not thread-safe; once warm it allocates nothing. `options` and `stats`
+// must outlive it.
 class BlockHasher {
  public:
   BlockHasher(const TranslatorOptions& options, TranslatorStats& stats)

@@ -323,6 +323,24 @@ TEST(TrtllmJson, WindowsAreLearnedFromEventsToo) {
   EXPECT_EQ(Feed(stream, R"({"event_id":1,"data":)" + store + "}"), "stored device 11=A");
 }
 
+// Lists of one stream, which change what its main window is.
+struct WindowRow {
+  std::string_view id;
+  std::vector<std::string> lists;
+  std::string last;  // what the last list does
+  bool lost = true;
+};
+
+void Check(const WindowRow& row) {
+  SCOPED_TRACE(row.id);
+  Stream stream;
+  std::string last;
+  for (const std::string& list : row.lists)
+    last = Feed(stream, list);
+  EXPECT_EQ(last, row.last);
+  EXPECT_EQ(stream.batch().lost_copies, row.lost);
+}
+
 // Who comes late may hear of a small window first. What was stored as the main one's is cleared
 // when a larger window is heard of: the small one's removals would not take it away.
 TEST(TrtllmJson, ALargerWindowHeardOfLaterTakesTheIndexOver) {
@@ -333,12 +351,7 @@ TEST(TrtllmJson, ALargerWindowHeardOfLaterTakesTheIndexOver) {
   const std::string no_hash = Event(Stored("null", R"({"tokens":[]})"), 4096);
   const std::string created =
       Event(R"({"type":"created","num_blocks_per_cache_level":[8,0]})", 4096);
-  const struct {
-    std::string_view id;
-    std::vector<std::string> lists;
-    std::string last;  // what the last list does
-    bool lost = true;
-  } rows[] = {
+  const WindowRow rows[] = {
       {"in a later list", {small, large}, "cleared; stored device 12=B"},
       {"in the same list",
        {"[" + small + "," + large + "]"},
@@ -352,15 +365,8 @@ TEST(TrtllmJson, ALargerWindowHeardOfLaterTakesTheIndexOver) {
        false},
       {"heard of before", {large, small, large}, "stored device 12=B", false},
   };
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.id);
-    Stream stream;
-    std::string last;
-    for (const std::string& list : row.lists)
-      last = Feed(stream, list);
-    EXPECT_EQ(last, row.last);
-    EXPECT_EQ(stream.batch().lost_copies, row.lost);
-  }
+  for (const WindowRow& row : rows)
+    Check(row);
 }
 
 // The windows are the stream's, whichever of its ranks speaks of them: another rank follows before
@@ -373,12 +379,7 @@ TEST(TrtllmJson, ALargerWindowIsEveryRanks) {
   const std::string small = Event(Stored("null", Block(11, {1, 2, 3, 4})), 8);
   const std::string large = Event(Stored("null", Block(12, {5, 6, 7, 8})), 4096);
   const std::string larger = Event(Stored("null", Block(13, {1, 2, 3, 4})), 8192);
-  const struct {
-    std::string_view id;
-    std::vector<std::string> lists;
-    std::string last;  // what the last list does
-    bool lost = true;
-  } rows[] = {
+  const WindowRow rows[] = {
       {"a removal",
        {of(0, small), of(1, small), of(0, large), of(1, Removed("11", 8))},
        "cleared @1; drop 0 non_main_group"},
@@ -408,15 +409,8 @@ TEST(TrtllmJson, ALargerWindowIsEveryRanks) {
        "stored @1 device 12=B",
        false},
   };
-  for (const auto& row : rows) {
-    SCOPED_TRACE(row.id);
-    Stream stream;
-    std::string last;
-    for (const std::string& list : row.lists)
-      last = Feed(stream, list);
-    EXPECT_EQ(last, row.last);
-    EXPECT_EQ(stream.batch().lost_copies, row.lost);
-  }
+  for (const WindowRow& row : rows)
+    Check(row);
 }
 
 TEST(TrtllmJson, RemovalsOfPartialBlocksAreLeftOut) {
