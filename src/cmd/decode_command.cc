@@ -31,6 +31,7 @@
 #include "placement/drop_text.h"
 #include "placement/event_translator.h"
 #include "wire/capture_file.h"
+#include "wire/event_decoder.h"
 
 namespace kvr::cmd {
 namespace {
@@ -408,6 +409,13 @@ int Run(const std::vector<std::string>& argv) {
   app.add_option("--unmapped-keys", unmapped,
                  "fold or ignore, as configured: keys in a block's hash that have no name")
       ->check(CLI::IsMember({"fold", "ignore"}));
+  wire::DecodeLimits limits;
+  app.add_option("--message-events-max", limits.events_max,
+                 "As configured: ingest.message_events_max");
+  app.add_option("--message-blocks-max", limits.blocks_max,
+                 "As configured: ingest.message_blocks_max");
+  app.add_option("--message-tokens-max", limits.tokens_max,
+                 "As configured: ingest.message_tokens_max");
   app.add_flag("--lenient-media", lenient, "As a worker with `media: lenient`");
   app.add_flag("--stream", stream,
                "The frames are one stream in order: salts, groups and copies carry over. What a "
@@ -418,6 +426,7 @@ int Run(const std::vector<std::string>& argv) {
 
   placement::TranslatorOptions options;
   options.any_worker = true;
+  options.limits = limits;
   options.lenient_media = lenient;
   if (unmapped == "ignore") options.unmapped_keys = placement::UnmappedKeys::kIgnore;
   options.image_token = image_token;

@@ -14,6 +14,7 @@
 #include "placement/drop_reason.h"
 #include "wire/decode_error.h"
 #include "wire/event_batch.h"
+#include "wire/reused_lists.h"
 
 namespace kvr::placement {
 
@@ -82,6 +83,7 @@ struct PlacementBatch {
   std::vector<PlacedBlock> blocks;
   std::vector<EngineHash> removed;
   std::vector<SideCopy> side_copies;
+  wire::ReusedLists reused;
 
   void Clear() {
     ts = 0;
@@ -92,14 +94,7 @@ struct PlacementBatch {
     lost_copies = false;
     lost_removals = Concerned::kNone;
     forget = false;
-    wire::Reuse(events);
-    wire::Reuse(event_index);
-    wire::Reuse(made_until);
-    wire::Reuse(dropped);
-    wire::Reuse(blocks);
-    wire::Reuse(removed);
-    wire::Reuse(side);
-    wire::Reuse(side_copies);
+    reused.Empty(events, event_index, made_until, dropped, blocks, removed, side, side_copies);
   }
 
   // For producers. In the order of the engine's batch.

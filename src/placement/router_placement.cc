@@ -1,10 +1,12 @@
 #include "placement/router_placement.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string_view>
 
 #include "wire/json_items.h"
+#include "wire/readable_list.h"
 
 namespace kvr::placement {
 namespace {
@@ -37,10 +39,27 @@ bool RouterPlacement::Takes(std::span<const std::byte> payload, bool json,
   const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
   // No other list of events has this key; to convert every one of them would be a waste.
   if (text.find("\"worker_id\"") == std::string_view::npos) return false;
-  if (!json_.Convert(payload, limits, converted_)) return false;
+  if (!Convert(payload, limits)) return false;
   payload_ = std::as_bytes(std::span(converted_));
   text_ = payload;
   return wire::LooksLikeRouterEvents(payload_);
+}
+
+// To MessagePack. Of a list, items that are no JSON are left out.
+bool RouterPlacement::Convert(std::span<const std::byte> text, const wire::DecodeLimits& limits) {
+  // Looks like an event, and is none.
+  constexpr std::string_view kPlaceholder = R"({"event":0})";
+  unreadable_.clear();
+  const auto converted = json_.Convert(text, limits, converted_);
+  if (converted) return true;
+  if (converted.error().code != wire::DecodeErrc::kBadJson) return false;
+  const auto readable = wire::MakeReadable(text, limits.events_max, kPlaceholder);
+  if (!readable || !json_.Convert(std::as_bytes(std::span(readable->text)), limits, converted_)) {
+    return false;
+  }
+  for (const auto& bad : readable->bad)
+    unreadable_.push_back(bad.index);
+  return true;
 }
 
 Result<void, wire::DecodeError> RouterPlacement::Place(const wire::DecodeLimits& limits, Rank rank,
@@ -83,8 +102,12 @@ Result<void, wire::DecodeError> RouterPlacement::Place(const wire::DecodeLimits&
 // Where the bad events are in the text that came, and not in what it was converted to.
 void RouterPlacement::FindInText() {
   wire::JsonItems places(text_);
-  for (wire::BadEvent& bad : batch_.bad)
+  for (wire::BadEvent& bad : batch_.bad) {
     bad.error.offset = bad.begin = places.BeginOf(bad.index);
+    if (std::binary_search(unreadable_.begin(), unreadable_.end(), bad.index)) {
+      bad.error.code = wire::DecodeErrc::kBadJson;
+    }
+  }
 }
 
 void RouterPlacement::Add(const RouterEvent& event, Rank rank, PlacementBatch& out) {

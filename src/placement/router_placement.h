@@ -36,14 +36,16 @@ class RouterPlacement {
   [[nodiscard]] const wire::RouterSkipped& skipped() const { return batch_.skipped; }
 
  private:
+  bool Convert(std::span<const std::byte> text, const wire::DecodeLimits& limits);
   void FindInText();
   void Add(const wire::RouterEvent& event, Rank rank, PlacementBatch& out);
   void Show(const wire::RouterEvent& event, wire::EventBatch& shown);
 
   wire::JsonToMsgpack json_;
   std::string converted_;
-  std::span<const std::byte> payload_;  // MessagePack, of the last Takes
-  std::span<const std::byte> text_;     // what it was converted from, if it was
+  std::span<const std::byte> payload_;     // MessagePack, of the last Takes
+  std::span<const std::byte> text_;        // what it was converted from, if it was
+  std::vector<std::uint32_t> unreadable_;  // the items of that text that are no JSON, in order
   wire::RouterBatch batch_;
   std::vector<std::size_t> ends_;
   std::vector<EngineHash> hashes_;

@@ -7,11 +7,6 @@
 namespace kvr::wire {
 namespace {
 
-// Of a batch; one of more does not keep its memory.
-constexpr std::size_t kOrdinaryEvents = 16'384;
-constexpr std::size_t kOrdinaryBlocks = std::size_t{1} << 18;
-constexpr std::size_t kOrdinaryTokens = std::size_t{1} << 21;
-
 constexpr std::array<std::string_view, 3> kMainKinds = {"full_attention", "mla_attention",
                                                         "sink_full_attention"};
 constexpr std::array<std::string_view, 6> kOtherKinds = {
@@ -21,27 +16,14 @@ constexpr std::array<std::string_view, 6> kOtherKinds = {
 }  // namespace
 
 void EventBatch::Clear() {
-  if (events.size() > kOrdinaryEvents || hashes.size() > kOrdinaryBlocks ||
-      tokens.size() > kOrdinaryTokens) {
-    *this = EventBatch();
-    return;
-  }
   ts = 0;
   dp_rank.reset();
-  events.clear();
-  bad.clear();
   legacy_layouts = 0;
   skipped = {};
   trailing_bytes = 0;
   new_main_from.reset();
-  hashes.clear();
-  tokens.clear();
-  extra_blocks.clear();
-  extra_keys.clear();
-  mm_blocks.clear();
-  mm_hashes.clear();
-  copies_left.clear();
-  digests.clear();
+  reused_.Empty(events, bad, hashes, tokens, extra_blocks, extra_keys, mm_blocks, mm_hashes,
+                copies_left, digests);
 }
 
 EngineEvent& EventBatch::Add(EventType type, std::span<const EngineHash> block_hashes) {

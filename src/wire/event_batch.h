@@ -12,6 +12,7 @@
 
 #include "model/ids.h"
 #include "wire/decode_error.h"
+#include "wire/reused_lists.h"
 
 namespace kvr::wire {
 
@@ -27,15 +28,6 @@ enum class Locality : std::uint8_t { kAbsent, kLocal, kRemote, kUnknown };
 enum class Ownership : std::uint8_t { kFramework, kKvcr, kUnknown };
 // The kind of attention a cache group serves. Only a main group's blocks make up whole prefixes.
 enum class GroupKind : std::uint8_t { kAbsent, kMain, kOther, kUnknown };
-
-// Empties a list that is filled again with each message. The room of an extraordinary one is given
-// back.
-template <typename T>
-void Reuse(std::vector<T>& list) {
-  constexpr std::size_t kKeptBytesMax = std::size_t{8} << 20;
-  list.clear();
-  if (list.capacity() * sizeof(T) > kKeptBytesMax) std::vector<T>().swap(list);
-}
 
 // A run of elements of one of EventBatch's vectors.
 struct Slice {
@@ -128,7 +120,7 @@ struct BadEvent {
 };
 
 // Reused from batch to batch: once warm, decoding into it allocates nothing but for extraordinary
-// batches, whose room Clear gives back. Not thread-safe.
+// batches, whose room is given back (ReusedLists). Not thread-safe.
 struct EventBatch {
   double ts = 0;  // as sent: seconds, of some producers milliseconds; 0 for a NaN or an infinity
   std::optional<std::uint32_t> dp_rank;
@@ -188,6 +180,8 @@ struct EventBatch {
   EngineEvent& AddCleared();
 
  private:
+  ReusedLists reused_;
+
   template <typename T>
   static std::span<const T> Part(const std::vector<T>& all, Slice slice) {
     return std::span<const T>(all).subspan(slice.begin, slice.count);

@@ -24,7 +24,8 @@ class ItemCheck {
 
 }  // namespace
 
-std::optional<ReadableList> MakeReadable(std::span<const std::byte> list, std::size_t items_max) {
+std::optional<ReadableList> MakeReadable(std::span<const std::byte> list, std::size_t items_max,
+                                         std::string_view placeholder) {
   ReadableList readable;
   ItemCheck check;
   JsonItems items(list);
@@ -33,7 +34,7 @@ std::optional<ReadableList> MakeReadable(std::span<const std::byte> list, std::s
     if (count == items_max) return std::nullopt;
     const bool good = check.IsGood(*item);
     readable.text += count == 0 ? '[' : ',';
-    readable.text += good ? *item : "null";
+    readable.text += good ? *item : placeholder;
     if (!good) readable.bad.push_back({count, *item});
   }
   if (!items.ended()) return std::nullopt;

@@ -19,12 +19,13 @@ struct ReadableList {
     std::string_view text;  // borrowed from the list
   };
 
-  std::string text;          // valid JSON, with `null` in the place of each bad item
+  std::string text;          // valid JSON, with a placeholder for each bad item
   std::vector<BadItem> bad;  // in their order
 };
 
 // Of a list that a parser refused. None when it is no list, does not end where its text does, or
 // has more than `items_max` items. Takes time and memory as the text is long, whatever is in it.
-std::optional<ReadableList> MakeReadable(std::span<const std::byte> list, std::size_t items_max);
+std::optional<ReadableList> MakeReadable(std::span<const std::byte> list, std::size_t items_max,
+                                         std::string_view placeholder = "null");
 
 }  // namespace kvr::wire

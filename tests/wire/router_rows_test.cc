@@ -255,6 +255,40 @@ TEST(RouterRows, ErrorsInJsonSayWhereTheirEventBegins) {
   EXPECT_EQ(batch.dropped[1].error.offset, text.find('7'));
 }
 
+// A value that is no JSON costs its event, as a MessagePack value of a wrong type does.
+TEST(RouterRows, AValueOfAListThatIsNoJsonCostsItsEvent) {
+  const struct {
+    std::string_view id;
+    std::string bad;
+  } rows[] = {
+      {"a number beyond 64 bits", R"({"worker_id":18446744073709551616,"event":1})"},
+      {"NaN", R"({"worker_id":NaN})"},
+      {"no value", "event"},
+      {"nothing", ""},
+      {"brackets that do not match", R"({"event":[1}])"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    for (const bool leads : {false, true}) {
+      std::string text = "[";
+      if (!leads) text += Store() + ", ";
+      const std::size_t place = text.size() + (row.bad.empty() ? 1 : 0);
+      text += row.bad + " ," + Clear() + "]";
+      Stream stream;
+      const std::string kept = leads
+                                   ? "cleared; drop 0 decode_error"
+                                   : "stored device 11=21 !eligible; cleared; drop 1 decode_error";
+      EXPECT_EQ(stream.FeedBytes(Bytes(text)), kept) << text;
+      ASSERT_EQ(stream.batch().dropped.size(), 1u);
+      const wire::DecodeError expected{wire::DecodeErrc::kBadJson, place};
+      EXPECT_EQ(stream.batch().dropped[0].error, expected);
+    }
+  }
+  Stream stream;
+  EXPECT_EQ(stream.FeedBytes(Bytes("[" + Store() + ",NaN")), "error bad_json")
+      << "not sure to be whole";
+}
+
 TEST(RouterRows, OneEventAndEnvelopes) {
   Stream stream;
   EXPECT_EQ(stream.FeedBytes(MsgpackFromJson(Store())), "stored device 11=21 !eligible");
