@@ -90,31 +90,42 @@ std::optional<ListPlace> FindList(std::string_view text) {
 
 constexpr std::size_t kStride = 64;
 
-// Bit i: text[i] is no digit. kStride bytes are read.
-std::uint64_t NoDigits(const char* text) {
+// Bit i says something of text[i]. kStride bytes are looked at.
+struct Separators {
+  std::uint64_t all = 0;  // no digits
+  std::uint64_t commas = 0;
+};
+
+Separators Look(const char* text) {
+  Separators found;
 #if defined(__SSE2__)
-  std::uint64_t mask = 0;
+  const auto bits = [](__m128i bytes, std::size_t at) {
+    return static_cast<std::uint64_t>(_mm_movemask_epi8(bytes)) << at;
+  };
+  std::uint64_t digits = 0;
   for (std::size_t i = 0; i < kStride; i += 16) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text + i));
-    const __m128i digits = _mm_sub_epi8(bytes, _mm_set1_epi8('0'));
-    const __m128i is_digit = _mm_cmpeq_epi8(_mm_min_epu8(digits, _mm_set1_epi8(9)), digits);
-    mask |= static_cast<std::uint64_t>(_mm_movemask_epi8(is_digit)) << i;
+    const __m128i values = _mm_sub_epi8(bytes, _mm_set1_epi8('0'));
+    digits |= bits(_mm_cmpeq_epi8(_mm_min_epu8(values, _mm_set1_epi8(9)), values), i);
+    found.commas |= bits(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(',')), i);
   }
-  return ~mask;
+  found.all = ~digits;
 #else
-  std::uint64_t mask = 0;
-  for (std::size_t i = 0; i < kStride; ++i)
-    mask |= std::uint64_t{!IsDigit(text[i])} << i;
-  return mask;
+  for (std::size_t i = 0; i < kStride; ++i) {
+    found.all |= std::uint64_t{!IsDigit(text[i])} << i;
+    found.commas |= std::uint64_t{text[i] == ','} << i;
+  }
 #endif
+  return found;
 }
 
-// The number of `size` digits, at most 8, that ends before `end`. 8 bytes before `end` are read.
+// The number of `size` digits, 1 to 8, that ends before `end`; of another size, any number. 8 bytes
+// before `end` are read.
 std::uint64_t UpToEightDigits(const char* end, std::size_t size) {
   std::uint64_t digits = 0;
   std::memcpy(&digits, end - 8, 8);
   static_assert(std::endian::native == std::endian::little);
-  digits &= ~std::uint64_t{0} << (8 * (8 - size));  // what stands before the number counts as zeros
+  digits &= ~std::uint64_t{0} << (8 * (8 - size) % 64);  // what stands before it counts as zeros
   // Neighbours are joined: digits to pairs, pairs to fours, fours to eight.
   digits = (digits & 0x0f0f0f0f0f0f0f0f) * (10 * 0x100 + 1) >> 8;
   digits = (digits & 0x00ff00ff00ff00ff) * (100 * 0x10000 + 1) >> 16;
@@ -129,9 +140,18 @@ class ListReader {
 
   // The place of the bracket, or kNowhere when the list is another.
   std::size_t Read() {
+    const std::size_t end = ReadUpToEnd();
+    numbers_.resize(count_);
+    return end;
+  }
+
+ private:
+  std::size_t ReadUpToEnd() {
     std::size_t at = start_;
     for (; at + kStride <= text_.size(); at += kStride) {
-      for (std::uint64_t mask = NoDigits(text_.data() + at); mask != 0; mask &= mask - 1) {
+      const Separators found = Look(text_.data() + at);
+      if (found.all == found.commas && TakeOrdinary(at, found.commas)) continue;
+      for (std::uint64_t mask = found.all; mask != 0; mask &= mask - 1) {
         const std::size_t end = at + static_cast<std::size_t>(std::countr_zero(mask));
         if (!Step(end)) return end_;
       }
@@ -142,7 +162,29 @@ class ListReader {
     return kNowhere;
   }
 
- private:
+  // Nearly all of a list of token ids: the numbers that end in a stride without white space. False,
+  // and nothing done, where a number is long, missing or written oddly. No branch depends on what
+  // the numbers are: they are judged together.
+  bool TakeOrdinary(std::size_t stride, std::uint64_t commas) {
+    if (number_ || start_ < 8) return false;
+    if (numbers_.size() < count_ + kStride) numbers_.resize(numbers_.size() * 2 + kStride);
+    std::uint32_t* next = numbers_.data() + count_;
+    std::size_t start = start_;
+    bool odd = false;
+    for (; commas != 0; commas &= commas - 1) {
+      const std::size_t end = stride + static_cast<std::size_t>(std::countr_zero(commas));
+      const std::size_t size = end - start;
+      odd |= size - 1 > 7;
+      odd |= text_[start] == '0' && size > 1;
+      *next++ = static_cast<std::uint32_t>(UpToEightDigits(text_.data() + end, size));
+      start = end + 1;
+    }
+    if (odd) return false;
+    start_ = start;
+    count_ = static_cast<std::size_t>(next - numbers_.data());
+    return true;
+  }
+
   // `end` is the first character from start_ on that is no digit. False: the list ends, at end_.
   bool Step(std::size_t end) {
     if (end != start_ && !Number(end)) return false;
@@ -170,7 +212,8 @@ class ListReader {
         value = value * 10 + static_cast<std::uint64_t>(text_[i] - '0');
       if (value > std::numeric_limits<std::uint32_t>::max()) return false;
     }
-    numbers_.push_back(static_cast<std::uint32_t>(value));
+    if (count_ == numbers_.size()) numbers_.resize(count_ * 2 + kStride);
+    numbers_[count_++] = static_cast<std::uint32_t>(value);
     return true;
   }
 
@@ -178,7 +221,8 @@ class ListReader {
   std::size_t start_;    // of the number, if there is one before the next separator
   bool number_ = false;  // the last thing read was a number
   std::size_t end_ = kNowhere;
-  std::vector<std::uint32_t>& numbers_;
+  std::vector<std::uint32_t>& numbers_;  // longer than what was read, until the end
+  std::size_t count_ = 0;
 };
 
 }  // namespace
@@ -188,7 +232,7 @@ std::optional<NumberList> CutNumberList(std::string_view text, std::string& rest
   if (!place) return std::nullopt;
   NumberList list{place->field, {}};
   // Most ids have five digits or more; a longer list grows the vector.
-  list.numbers.reserve((text.size() - place->begin) / 6 + 1);
+  list.numbers.resize((text.size() - place->begin) / 6 + 1);
   const std::size_t end = ListReader(text, place->begin, list.numbers).Read();
   if (end == kNowhere) return std::nullopt;
   rest.assign(text.substr(0, place->begin));

@@ -1,6 +1,8 @@
 #include "service/number_list.h"
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -77,6 +79,46 @@ TEST(NumberList, ReadsWhatWasWritten) {
     const auto list = CutNumberList(text, rest);
     ASSERT_TRUE(list) << text;
     ASSERT_THAT(list->numbers, ElementsAreArray(numbers)) << text;
+  }
+}
+
+// What is no ordinary number is seen wherever it stands among many that are.
+TEST(NumberList, OddNumbersAmongOrdinaryOnes) {
+  const struct {
+    std::string_view text;
+    std::optional<std::uint32_t> number;  // none: the parser has to read the list
+  } rows[] = {{"", {}},
+              {"01", {}},
+              {"00000000", {}},
+              {"4294967296", {}},
+              {"12345678901", {}},
+              {"1 2", {}},
+              {"-1", {}},
+              {"1.0", {}},
+              {"null", {}},
+              {"0", 0},
+              {"12345678", 12'345'678},
+              {"123456789", 123'456'789},
+              {"4294967295", 4'294'967'295},
+              {" 7", 7},
+              {"7\n", 7}};
+  constexpr std::size_t kNumbers = 60;
+  for (const auto& row : rows) {
+    for (std::size_t place = 0; place < kNumbers; ++place) {
+      std::string text = R"({"t":[)";
+      for (std::size_t i = 0; i < kNumbers; ++i) {
+        if (i > 0) text += ',';
+        text += i == place ? std::string(row.text) : std::to_string(i * 97);
+      }
+      text += "]}";
+      std::string rest;
+      const auto list = CutNumberList(text, rest);
+      ASSERT_EQ(list.has_value(), row.number.has_value()) << text;
+      if (!list) continue;
+      ASSERT_EQ(list->numbers.size(), kNumbers);
+      ASSERT_EQ(list->numbers[place], *row.number) << text;
+      ASSERT_EQ(list->numbers[(place + 1) % kNumbers], (place + 1) % kNumbers * 97) << text;
+    }
   }
 }
 

@@ -387,14 +387,15 @@ TEST(DecodeCommand, LenientMediaCountForWhatIsShown) {
 TEST(DecodeCommand, LimitsOfMessagesAreThoseThatAreConfigured) {
   const std::string removals = Lines({R"([1.5,[["BlockRemoved",[1,2]],["BlockRemoved",[3]]],0])"});
   EXPECT_NE(Explain(removals).find("event 1 kept"), std::string::npos);
-  const std::string events = Explain(removals, {"--message-events-max=1"});
+  const std::string events =
+      RunKvroute({"decode", "--explain", "--message-events-max=1"}, removals).out;
   EXPECT_NE(events.find("dropped whole: no event batch: over_limit"), std::string::npos) << events;
   const std::string blocks = Explain(removals, {"--message-blocks-max=1"});
   EXPECT_NE(blocks.find("event 0 dropped"), std::string::npos) << blocks;
   EXPECT_NE(blocks.find("event 1 kept"), std::string::npos) << blocks;
-  const std::string store =
-      Lines({R"([1.5,[["BlockStored",[1],null,[1,2,3,4],4],["BlockStored",[2],null,[5],1]],0])"});
-  const std::string tokens = Explain(store, {"--message-tokens-max=3"});
+  const std::string store = Lines(
+      {R"([1.5,[["BlockStored",[1,2],null,[1,2,3,4,5,6,7,8],4],["BlockStored",[3],null,[1,2,3,4],4]],0])"});
+  const std::string tokens = Explain(store, {"--message-tokens-max=7"});
   EXPECT_NE(tokens.find("event 0 dropped"), std::string::npos) << tokens;
   EXPECT_NE(tokens.find("event 1 kept"), std::string::npos) << tokens;
 }
