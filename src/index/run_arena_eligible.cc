@@ -9,10 +9,19 @@ void RunArena::NoteClaim(RunDraft& draft, std::uint32_t slot, Stretch blocks, St
   PlaneDraft& eligible = draft.planes[kEligiblePlane];
   if (claim == Claim::kNothing) return;
   if (claim == Claim::kIneligible) {
-    eligible.Remove(slot, blocks, run);
+    if (!eligible.view().empty()) eligible.Remove(slot, blocks, run);
     return;
   }
   if (claim == Claim::kEligibleAnyway) {
+    eligible.Add(slot, blocks, run);
+    return;
+  }
+  std::uint32_t held = 0;
+  for (std::size_t tier = 0; tier < kTierCount; ++tier) {
+    const PlaneView view = draft.planes[tier].view();
+    if (!view.empty()) held += view.Count(slot, blocks);
+  }
+  if (held == 0) {  // nearly always
     eligible.Add(slot, blocks, run);
     return;
   }

@@ -42,6 +42,8 @@ struct PlaneView {
 
   static constexpr std::uint32_t kWordBits = 64;
 
+  // True only when nobody holds anything.
+  [[nodiscard]] bool empty() const { return whole.empty() && parts.empty(); }
   [[nodiscard]] std::uint64_t Word(std::size_t w) const { return w < whole.size() ? whole[w] : 0; }
   [[nodiscard]] bool HasWhole(std::uint32_t slot) const {
     return ((Word(slot / kWordBits) >> (slot % kWordBits)) & 1u) != 0;
