@@ -54,7 +54,10 @@ void Engine::Start(bool keeps_numbers) {
   ++lives_;
   keeps_numbers_ = keeps_numbers;
   told_undecodable_ = false;
-  if (!keeps_numbers) told_events_ = 0;
+  if (!keeps_numbers) {
+    told_events_ = 0;
+    ++histories_;
+  }
   sim::KvPool::Options pool;
   pool.block_size = kBlockSize;
   pool.blocks_max = options_.blocks;

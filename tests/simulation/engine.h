@@ -68,6 +68,8 @@ class Engine {
   // Whether a message of this life cannot be read.
   [[nodiscard]] bool told_undecodable() const { return told_undecodable_; }
   [[nodiscard]] std::uint64_t lives() const { return lives_; }
+  // How often it began with number 0.
+  [[nodiscard]] std::uint64_t histories() const { return histories_; }
   // In messages since number 0.
   [[nodiscard]] std::uint64_t told_events() const { return told_events_; }
 
@@ -93,6 +95,7 @@ class Engine {
   std::vector<sim::KvEvent> pending_;    // removals of copies
   Held held_;
   std::uint64_t lives_ = 0;
+  std::uint64_t histories_ = 0;
   std::uint64_t next_sequence_ = 0;
   std::uint64_t fresh_ = 0;     // prompts that begin as none before
   std::uint64_t messages_ = 0;  // of all lives, so that no two are equal

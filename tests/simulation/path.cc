@@ -261,10 +261,13 @@ void Path::Count() {
 }
 
 // Events have no numbers, so that those of a message that was not read, or was read twice, are not
-// to be told apart.
+// to be told apart. Neither are those of an earlier engine, where a message that is no more to be
+// had would tell whose the ones before were: they stay counted, and the agent says that it is not
+// sure of them.
 bool Path::EventsCompare() const {
   const fleet::RankLedger& ledger = agent_->ledger();
-  return ledger.messages_taken_back() == 0 &&
+  const bool one_engine = engine_.histories() == 1 || agent_->status().state == RankState::kExact;
+  return one_engine && ledger.messages_taken_back() == 0 &&
          ledger.messages() == ledger.count(fleet::MessageFate::kApplied) +
                                   ledger.count(fleet::MessageFate::kReplayed);
 }

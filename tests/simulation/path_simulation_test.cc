@@ -89,6 +89,9 @@ TEST(PathSimulation, SeedsThatOnceFailed) {
        "the agent slept through three engines, and applied messages of the third behind "
        "those of the first"},
       {3'000, "the last messages are lost, and the engine falls silent"},
+      {3'613,
+       "the agent slept through an engine that told as many messages as the one before, and the "
+       "ring of the third begins right behind them"},
   };
   for (const auto& [seed, what] : seeds) {
     Path::Totals totals;
