@@ -79,6 +79,7 @@ void RankStream::OnLinkUp(Nanos now) {
                        "meanwhile, or by which engine",
                        *next_));
     }
+    between_links_ = again && backlog_ != Backlog::kBuffered && options_.clear_on_loss;
     return;
   }
   confirm_wanted_ = true;
@@ -134,6 +135,12 @@ void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> p
     // the next one.
     leftovers_ = leftovers_ && next_ && sequence <= *next_;
     if (leftovers_ && sequence == *next_) ApplyNext(sequence, payload, false);
+    return;
+  }
+  if (between_links_ && !publisher) {
+    // Nothing could take back what an engine left that is gone, if the numbers of the next one go
+    // on from there. A publisher has a name.
+    ++stats_.late;
     return;
   }
   const Digest digest = MessageDigest(payload);

@@ -73,7 +73,7 @@ struct StreamStats {
   std::uint64_t gaps = 0;      // jumps of the live sequence
   std::uint64_t missed = 0;    // messages given up, of one loss at most RankStream::kMissedMax
   std::uint64_t repeated = 0;  // dropped: applied before, the same bytes again, or a stray
-  std::uint64_t late = 0;      // dropped: arrived after they were given up
+  std::uint64_t late = 0;  // dropped: arrived after they were given up, or after their connection
   std::uint64_t restarts = 0;
   std::uint64_t clears = 0;
   std::uint64_t disconnects = 0;
@@ -116,7 +116,8 @@ struct StreamStats {
 //   cleared and history starts over.
 // * Connected again without one: what was published meanwhile is lost, and a number that goes on
 //   proves nothing, as a new engine may have come just as far. The blocks are kept, degraded
-//   (no_replay_endpoint), until a lower number shows the new engine.
+//   (no_replay_endpoint), until a lower number shows the new engine. With `clear_on_loss` they are
+//   cleared, and what had arrived by then is dropped, as it may be of either connection.
 // * A replay endpoint is taken for the engine's own once it knows a live message of this connection
 //   (a witness) with its bytes; it is asked for that soon after the first has come. If it has other
 //   bytes, or keeps on beginning behind all witnesses, it belongs to another engine: the blocks are
@@ -218,6 +219,8 @@ class RankStream {
 
   void OnLink(net::LinkEvent event, Nanos now);
   void OnLive(const net::Frames& frames, Nanos now);
+  // Every live message that arrived before all links that were told of has been handed over.
+  void OnDrained() { between_links_ = false; }
   void OnReplay(const net::Frames& frames, Nanos now);
   void OnTick(Nanos now);
 
@@ -378,6 +381,7 @@ class RankStream {
   Nanos down_since_{0};
   bool linked_before_ = false;  // this connection is not the first
   bool leftovers_ = false;      // what comes without a connection goes on with the last one
+  bool between_links_ = false;  // what comes may be of an earlier connection, and is dropped
 
   // The stream position: everything below `next_` was applied or given up. None: nothing seen yet.
   std::optional<std::uint64_t> next_;

@@ -1460,6 +1460,25 @@ TEST(RankStream, WhatLostConnectionsLeftIsNotMixed) {
   EXPECT_THAT(several.Take(), ElementsAre("ask 5", "clear", "ask 0"));
 }
 
+// Numbers cannot tell what the old engine left from what the new one tells, when these go on.
+TEST(RankStream, WithoutReplayWhatALostConnectionLeftIsDroppedWhereEveryLossClears) {
+  auto options = Stream::Patient();
+  options.clear_on_loss = true;
+  Stream s(false, options);
+  s.Start(4);
+  s.Disconnect();
+  s.ConnectBehind();
+  EXPECT_THAT(s.Take(), ElementsAre("clear"));
+  s.Live(5, "old");
+  s.Drain();
+  EXPECT_THAT(s.Take(), IsEmpty());
+  EXPECT_EQ(s.stats().late, 1u);
+  s.Live(6, "new");
+  EXPECT_THAT(s.Take(), ElementsAre("apply 6:new"));
+  EXPECT_EQ(s.State(), "degraded gap_unrepaired");
+  EXPECT_EQ(s.stats().missed, 1u);
+}
+
 // --- blocks that somebody else knew: services 1.1.5 ---
 
 constexpr Nanos kStart = Millis{1'000};

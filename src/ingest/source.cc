@@ -229,9 +229,14 @@ bool Source::Turn(const TurnLimits& limits) {
     // The link is looked at between receiving a message and using it: what a new connection brought
     // comes after its report, so that no message of a new engine is taken for one of the old.
     const bool received = live_->Receive(frames_);
-    for (net::LinkEvent event{}; live_->NextLinkEvent(event);)
+    bool linked = false;
+    for (net::LinkEvent event{}; live_->NextLinkEvent(event); linked = true)
       stream_->OnLink(event, now);
-    if (!received) break;
+    if (!received && linked) continue;
+    if (!received) {
+      stream_->OnDrained();
+      break;
+    }
     const std::uint64_t refused = stream_->stats().bad_frames();
     stream_->OnLive(frames_, now);
     if (stream_->stats().bad_frames() > refused) NoteFraming();

@@ -90,7 +90,14 @@ class Stream {
   explicit Stream(Backlog backlog, RankStream::Options options = Patient())
       : stream_(options, backlog, sink_) {}
 
-  void Connect() { stream_.OnLink(net::LinkEvent::kConnected, now_); }
+  // With nothing left unread.
+  void Connect() {
+    ConnectBehind();
+    stream_.OnDrained();
+  }
+  // What is read next had come before.
+  void ConnectBehind() { stream_.OnLink(net::LinkEvent::kConnected, now_); }
+  void Drain() { stream_.OnDrained(); }
   void Refuse() { stream_.OnLink(net::LinkEvent::kRefused, now_); }
   void Disconnect() { stream_.OnLink(net::LinkEvent::kDisconnected, now_); }
   void Live(std::uint64_t sequence) { Live(sequence, fmt::format("p{}", sequence)); }
