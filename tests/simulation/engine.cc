@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "hashing/block_hash.h"
 
 namespace kvr::simulation {
 namespace {
@@ -17,9 +18,13 @@ std::uint64_t Mix(std::uint64_t value) {
   return Rng(value)() >> 1;  // some dialects write names as signed numbers
 }
 
-sim::FeedDialect DialectOf(const std::string& name) {
-  const auto dialect = sim::FeedDialectByName(name);
+sim::FeedDialect DialectOf(const Engine::Options& options) {
+  auto dialect = sim::FeedDialectByName(options.dialect);
   KVR_CHECK(dialect.has_value());
+  if (!options.manager) return *dialect;
+  KVR_CHECK(!dialect->host_medium.empty());
+  if (options.far_tier == Tier::kDisk) dialect->host_medium = "DISK";
+  dialect->host_placeholders = false;  // nobody else would tell what the names mean
   return *dialect;
 }
 
@@ -32,8 +37,8 @@ std::span<const std::byte> Bytes(std::string_view text) {
 Engine::Engine(Network& network, const Options& options)
     : network_(network),
       options_(options),
-      dialect_(DialectOf(options.dialect)),
-      encoder_(dialect_, kRank.dp_rank, kBlockSize),
+      dialect_(DialectOf(options)),
+      encoder_(dialect_, options.rank.dp_rank, kBlockSize),
       foreign_(dialect_, kOtherRank, kBlockSize) {
   if (dialect_.host_medium.empty()) options_.host_blocks = 0;
   Start(false);
@@ -73,13 +78,24 @@ void Engine::Work() {
   for (std::uint64_t prompts = 1 + rng.Below(2); prompts > 0; --prompts)
     Serve();
   if (options_.copies) DropCopies();
-  Publish(pool_->TakeEvents());
+  Publish(TakeEvents());
 }
 
 void Engine::Clear() {
   if (!alive() || !pool_->Clear()) return;
   copies_.clear();
-  Publish(pool_->TakeEvents());
+  Publish(TakeEvents());
+}
+
+std::vector<sim::KvEvent> Engine::TakeEvents() {
+  auto events = pool_->TakeEvents();
+  std::erase_if(events, [this](const sim::KvEvent& event) {
+    return options_.manager && event.tier == Tier::kDevice && event.kind != PlacementKind::kCleared;
+  });
+  for (sim::KvEvent& event : events) {
+    if (event.tier == Tier::kHostPinned) event.tier = options_.far_tier;
+  }
+  return events;
 }
 
 void Engine::Serve() {
@@ -102,13 +118,17 @@ void Engine::MakePrompt(std::vector<EngineHash>& names, std::vector<TokenId>& to
   Rng& rng = network_.rng();
   const std::uint64_t length = 1 + rng.Below(kPromptBlocksMax);
   std::uint64_t content = rng.Below(3) == 0 ? 1'000 + ++fresh_ : rng.Below(kDocuments);
-  std::uint64_t name = options_.same_names ? 0 : lives_;
+  std::uint64_t name = options_.namer + (options_.same_names ? 0 : lives_);
+  std::optional<SequenceHash> above;
   for (std::uint64_t i = 0; i < length; ++i) {
     if (rng.Below(6) == 0) content = 10 * content + rng.Below(3);
     for (std::uint32_t k = 0; k < kBlockSize; ++k)
       tokens.push_back(static_cast<TokenId>(Mix(content * 100 + k) % 1'000));
     name = Mix(name * 31 + content * 7 + i + 1);
     names.push_back(EngineHash{name});
+    const auto block = hashing::HashBlock(std::span(tokens).last(kBlockSize), hashing::Seed());
+    above = above ? hashing::NextSequenceHash(*above, block) : hashing::FirstSequenceHash(block);
+    meanings_[name] = *above;
   }
 }
 
@@ -162,10 +182,12 @@ void Engine::Publish(std::vector<sim::KvEvent> events) {
 
 void Engine::FollowHeld() {
   held_.clear();
-  for (const Tier tier : {Tier::kDevice, Tier::kHostPinned}) {
-    for (const EngineHash name : pool_->Visible(tier))
-      held_.emplace(tier, Raw(name));
+  if (!options_.manager) {
+    for (const EngineHash name : pool_->Visible(Tier::kDevice))
+      held_.emplace(Tier::kDevice, Raw(name));
   }
+  for (const EngineHash name : pool_->Visible(Tier::kHostPinned))
+    held_.emplace(options_.far_tier, Raw(name));
   for (const auto& [key, count] : copies_)
     held_.insert(key);
 }

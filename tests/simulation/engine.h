@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -16,26 +15,31 @@
 #include "model/tier.h"
 #include "sim/feed_encoder.h"
 #include "sim/kv_pool.h"
+#include "simulation/held.h"
 #include "simulation/network.h"
 #include "simulation/publisher.h"
 
 namespace kvr::simulation {
 
-using Held = std::set<std::pair<Tier, std::uint64_t>>;  // the name that the engine gave it
-
 inline constexpr std::uint32_t kBlockSize = 4;
-inline constexpr Rank kRank{WorkerId{7}, 0};
+inline constexpr WorkerId kEngine{7};
+inline constexpr WorkerId kManager{8};
 
-// The pool is the mock engine's. Beside it the engine may make further copies of blocks, which are
-// stored and removed under the same name: a block is held until its last copy is gone.
+// One rank of an engine, or a block manager, which tells of a farther tier only. The pool is the
+// mock engine's. Beside it the engine may make further copies of blocks, which are stored and
+// removed under the same name: a block is held until its last copy is gone.
 class Engine {
  public:
   struct Options {
+    Rank rank{kEngine, 0};
     std::string dialect = "vllm-0.24";
     std::uint32_t blocks = 24;
-    std::uint32_t host_blocks = 16;  // 0: no host tier
+    std::uint32_t host_blocks = 16;  // of the farther tier; 0: there is none
+    bool manager = false;
+    Tier far_tier = Tier::kHostPinned;
     bool copies = false;
     bool same_names = false;  // content has the same name in each life
+    std::uint64_t namer = 0;  // with another one content has other names
     Publisher::Options publisher;
   };
 
@@ -59,7 +63,13 @@ class Engine {
 
   [[nodiscard]] bool alive() const { return publisher_ != nullptr; }
   [[nodiscard]] Publisher* publisher() const { return publisher_.get(); }
+  [[nodiscard]] Rank rank() const { return options_.rank; }
+  // By the names that it gives.
   [[nodiscard]] const Held& held() const { return held_; }
+  // What one of them means, which is the same whoever tells of the block: its sequence hash.
+  [[nodiscard]] std::uint64_t MeaningOf(std::uint64_t name) const {
+    return Raw(meanings_.at(name));
+  }
   // Whether whoever asks the replay socket learns all that this life of the engine has said, and
   // can tell it from an earlier life.
   [[nodiscard]] bool tells_all() const {
@@ -77,6 +87,7 @@ class Engine {
   using Key = std::pair<Tier, std::uint64_t>;
 
   void Serve();
+  [[nodiscard]] std::vector<sim::KvEvent> TakeEvents();
   // The prompt's blocks from a tree of prompts.
   void MakePrompt(std::vector<EngineHash>& names, std::vector<TokenId>& tokens);
   void MakeCopies(std::vector<sim::KvEvent>& events);
@@ -94,6 +105,7 @@ class Engine {
   std::map<Key, std::uint32_t> copies_;  // beside the pool's
   std::vector<sim::KvEvent> pending_;    // removals of copies
   Held held_;
+  std::map<std::uint64_t, SequenceHash> meanings_;  // of all names so far
   std::uint64_t lives_ = 0;
   std::uint64_t histories_ = 0;
   std::uint64_t next_sequence_ = 0;
