@@ -77,7 +77,7 @@ void CheckSameEvent(const EventBatch& a, const EngineEvent& x, const EventBatch&
   KVR_CHECK(std::ranges::equal(a.TokensOf(x), b.TokensOf(y)));
   KVR_CHECK(x.eagle == y.eagle);
   KVR_CHECK(x.block_size == y.block_size);
-  KVR_CHECK(x.lora_id == y.lora_id);
+  KVR_CHECK(x.lora_id == y.lora_id && x.odd_lora_id == y.odd_lora_id);
   KVR_CHECK(x.lora_name == y.lora_name);
   KVR_CHECK(x.cache_salt == y.cache_salt);
   KVR_CHECK(x.medium == y.medium);

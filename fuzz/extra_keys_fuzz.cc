@@ -23,9 +23,11 @@ using kvr::placement::PlacementBatch;
 
 constexpr std::string_view kAdapter = "adapter";
 
-std::string StoreWith(std::string_view keys) {
+// `infos`: with a list of objects that names none.
+std::string StoreWith(std::string_view keys, bool infos = false) {
   // [1.5, [{...}], 0]
-  std::string out("\x93\xcb\x3f\xf8\0\0\0\0\0\0\x91\x86", 12);
+  std::string out("\x93\xcb\x3f\xf8\0\0\0\0\0\0\x91", 11);
+  out += infos ? '\x87' : '\x86';
   const auto text = [&](std::string_view word) {
     out += static_cast<char>(0xa0 + word.size());
     out += word;
@@ -40,6 +42,10 @@ std::string StoreWith(std::string_view keys) {
   out += '\x04';
   text("lora_name");
   text(kAdapter);
+  if (infos) {
+    text("block_mm_infos");  // of both blocks
+    out += "\x92\xc0\xc0";
+  }
   text("extra_keys");
   out += keys;
   out += '\0';
@@ -59,6 +65,15 @@ kvr::BlockHash Plain(std::size_t block, std::string_view salt) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     tokens[i] = static_cast<kvr::TokenId>(4 * block + i + 1);
   return kvr::hashing::HashBlock(tokens, kvr::hashing::Seed(kAdapter, salt));
+}
+
+// Whether no request can say the key, whatever stands beside it. A map may have a type that has a
+// name.
+bool IsNameless(const kvr::wire::ExtraKey& key) {
+  using Kind = kvr::wire::ExtraKey::Kind;
+  if (key.kind != Kind::kOther) return key.kind == Kind::kBytes;
+  const auto first = static_cast<unsigned char>(key.raw.front());
+  return (first & 0xF0) != 0x80 && first != 0xDE && first != 0xDF;
 }
 
 // What an index gets of both is the same.
@@ -83,16 +98,21 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const kvr::wire::EngineEvent& event = decoded.events[0];
   for (std::size_t i = 0; i < 2; ++i) {
     const auto keys = decoded.ExtraKeysOf(event, i);
-    const bool bytes = std::any_of(keys.begin(), keys.end(), [](const auto& key) {
-      return key.kind == kvr::wire::ExtraKey::Kind::kBytes;
-    });
-    if (bytes) KVR_CHECK(out.blocks[i].local != Plain(i, {}));
-    if (bytes) KVR_CHECK(!out.events[0].eligible);
+    const bool nameless = std::any_of(keys.begin(), keys.end(), IsNameless);
+    if (nameless) KVR_CHECK(out.blocks[i].local != Plain(i, {}));
+    if (nameless) KVR_CHECK(!out.events[0].eligible);
   }
   // Without keys of its own the second block has the adapter and the salt of the first one only.
   if (decoded.ExtraKeysOf(event, 0).empty() && decoded.ExtraKeysOf(event, 1).empty()) {
     KVR_CHECK(out.blocks[0].local == Plain(0, {}) && out.blocks[1].local == Plain(1, {}));
   }
+  // A list of objects that names none overrules no key.
+  const std::string with_infos =
+      StoreWith(std::string_view(reinterpret_cast<const char*>(data), size), true);
+  EventTranslator second = MakeTranslator();
+  PlacementBatch also;
+  KVR_CHECK(second.Translate(std::as_bytes(std::span(with_infos)), also).has_value());
+  CheckSame(out, also);
   for (const std::string_view dialect : {"maps", "positional"}) {
     std::string again;
     EncodeEventBatch(decoded, *kvr::wire::DialectByName(dialect), again);

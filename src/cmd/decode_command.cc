@@ -224,7 +224,7 @@ int DecodeLines(std::FILE* in, std::string_view what, const placement::Translato
     };
     const std::string title =
         fmt::format("frame {}{}{}", ++count, frame.name ? " " : "", frame.name.value_or(""));
-    if (!stream) translator.Reset();
+    if (!stream) translator = placement::EventTranslator(options);
     if (read) {
       printer.Payload(frame.payload, translator, title, head);
     } else {

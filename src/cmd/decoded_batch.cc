@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "placement/drop_text.h"
 #include "wire/medium.h"
 
 namespace kvr::cmd {
@@ -89,9 +90,9 @@ void AddTold(const PlacementBatch& placed, std::uint32_t block_size, std::vector
                                  every ? "every rank of the stream" : "the rank")});
   }
   if (placed.wrong_block_size != 0) {
-    facts.push_back({"wrong_block_size", fmt::format("the engine stores blocks of {} tokens, "
-                                                     "registered are {}; they are dropped",
-                                                     placed.wrong_block_size, block_size)});
+    facts.push_back({"wrong_block_size",
+                     fmt::format("stores have {}, registered is {}; they are dropped",
+                                 placement::BlockSizeText(placed.wrong_block_size), block_size)});
   }
   if (placed.unclear_group) {
     facts.push_back({"unclear_group", UnclearText(*placed.unclear_group)});

@@ -80,8 +80,9 @@ void BindTransport(ServerConfig& config, config::OptionTable& table) {
       .Unit("messages");
   table
       .Bind("ingest", "message_bytes_max", &config.zmq.message_bytes_max,
-            "Largest message; a stream with a larger one is disconnected", kMessageBytesMin,
-            kMessageBytesMax)
+            "Largest message that is read; a stream with a larger one is disconnected, again and "
+            "again while a replay has it. From 64 MiB on a message is refused and counted",
+            kMessageBytesMin, kMessageBytesMax)
       .Unit("bytes");
 }
 

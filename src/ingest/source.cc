@@ -633,11 +633,11 @@ void Source::PublishStatus() {
     if (defect && defect->wrong_block_size != 0 &&
         (exact || status_.state == RankState::kDegraded)) {
       // The one reason that explains all others, a loss too, and that somebody has to mend.
-      follower.health->SetStatus(
-          {RankState::kDegraded, StateReason::kBlockSizeMismatch},
-          fmt::format("events have block_size {}, registered is {}", defect->wrong_block_size,
-                      translator_.options().block_size),
-          now);
+      follower.health->SetStatus({RankState::kDegraded, StateReason::kBlockSizeMismatch},
+                                 fmt::format("events have {}, registered is {}",
+                                             placement::BlockSizeText(defect->wrong_block_size),
+                                             translator_.options().block_size),
+                                 now);
     } else if (defect && defect->reason != StateReason::kNone && exact) {
       // A loss, which is the stream's and so every rank's, goes before.
       follower.health->SetStatus({RankState::kDegraded, defect->reason}, defect->detail, now);

@@ -80,7 +80,7 @@ class EventTransport {
 // kInvalidArgument: "invalid ZMQ endpoint `X`: " and what is wrong with it.
 Result<void> CheckEndpoint(std::string_view endpoint, bool connecting);
 
-// The most a socket may hold unread is its high-water mark times message_bytes_max: 8 GiB for a
+// The most a socket may hold unread is its high-water mark times message_bytes_max: 64 GiB for a
 // subscription by default, against some MiB in practice. ZeroMQ counts messages and limits parts,
 // so a peer that sends messages of many large parts can exceed that; engines are trusted so far.
 struct ZmqOptions {
@@ -90,8 +90,9 @@ struct ZmqOptions {
   // Messages of a dealer. The engine's ROUTER drops what it cannot send, so this holds a whole
   // replay of the 10'000 messages that engines keep.
   int replay_high_water = 16'384;
-  // A part beyond it ends the connection. The events of a step that prefills 2M tokens fit.
-  std::int64_t message_bytes_max = 16 << 20;
+  // A part beyond it ends the connection, and a replay that has one never ends. So it is above what
+  // decoders take (wire::DecodeLimits), which refuse a message and count it.
+  std::int64_t message_bytes_max = 128 << 20;
   Millis reconnect_first{100};
   Millis reconnect_max{5'000};
   Millis heartbeat_interval{5'000};

@@ -69,7 +69,7 @@ bool BlockHasher::AppendBlocks(const EventBatch& batch, const EngineEvent& event
   how_.block_size = block_size;
   how_.eagle = event.eagle;
   keyed_.clear();
-  bool complete = nameless == 0;
+  bool complete = nameless == 0 && (!event.odd_lora_id || !event.lora_name.empty());
   if (!HasNoKeys(batch, event)) {
     return AppendKeyed(batch, event, named, count, out) && complete;
   }
@@ -123,8 +123,10 @@ bool BlockHasher::AppendKeyed(const EventBatch& batch, const EngineEvent& event,
     }
     ReadBlockKeys(batch, event, i, named, keys_);
     keyed_[i] = keys_.unmapped || !keys_.mm.empty() ? 1 : 0;
-    complete = complete && keyed_[i] == 0;
-    out.push_back({names[i], HashKeyedBlock(window)});
+    complete = complete && keyed_[i] == 0 && !keys_.overruled;
+    PlacedBlock& block = out.emplace_back(PlacedBlock{names[i], HashKeyedBlock(window)});
+    // Where keys say no more than the salt or the adapter, zeros are what they are without.
+    if (keyed_[i] == 0 && SetPlaceholderApart(window, block, i)) complete = false;
   }
   return complete;
 }

@@ -162,6 +162,11 @@ bool IsSaltTagged(const Meaning& key) {
          (key.kind == Meaning::Kind::kText && key.text.starts_with(kSaltTag));
 }
 
+// What an IsSaltTagged key names; may be empty.
+std::string_view TaggedSalt(const Meaning& key) {
+  return key.kind == Meaning::Kind::kSalt ? key.text : key.text.substr(kSaltTag.size());
+}
+
 }  // namespace
 
 std::string_view SaltOf(const EventBatch& batch, const EngineEvent& event) {
@@ -172,10 +177,8 @@ std::string_view SaltOf(const EventBatch& batch, const EngineEvent& event) {
   for (const ExtraKey& extra : batch.ExtraKeysOf(event, 0)) {
     const Meaning key = MeaningOf(extra);
     if (lora.Skips(key)) continue;
-    if (key.kind == Meaning::Kind::kSalt) {
-      if (!key.text.empty()) return key.text;
-    } else if (IsSaltTagged(key)) {
-      if (key.text.size() > kSaltTag.size()) return key.text.substr(kSaltTag.size());
+    if (IsSaltTagged(key)) {
+      if (const std::string_view named = TaggedSalt(key); !named.empty()) return named;
     } else if (key.kind == Meaning::Kind::kText && !MmHashOf(key, event.lora_name)) {
       untagged = key.text;
       ++untagged_count;
@@ -191,14 +194,22 @@ void ReadBlockKeys(const EventBatch& batch, const EngineEvent& event, std::size_
   keys.unmapped_bytes = 0;
   keys.unmapped_other = 0;
   keys.unmapped = false;
+  keys.overruled = false;
   LoraSkipper lora(event.lora_name);
   for (const ExtraKey& extra : batch.ExtraKeysOf(event, i)) {
     const Meaning key = MeaningOf(extra);
     if (lora.Skips(key)) continue;
-    if (i == 0 && IsSaltTagged(key)) continue;  // SaltOf has seen it
+    if (i == 0 && IsSaltTagged(key)) {
+      const std::string_view named = TaggedSalt(key);
+      if (named.empty() || named == salt) continue;
+      if (event.cache_salt) {  // which overrules it, as the reference has it
+        keys.overruled = true;
+        continue;
+      }
+    }
     if (key.kind == Meaning::Kind::kText && !salt.empty() && key.text == salt) continue;
     if (const auto mm = MmHashOf(key, event.lora_name)) {
-      if (!event.has_mm_infos) keys.mm.push_back(*mm);
+      if (explicit_mm.empty()) keys.mm.push_back(*mm);
       continue;
     }
     keys.unmapped = true;

@@ -22,6 +22,7 @@ struct BlockKeys {
   std::uint64_t unmapped_bytes = 0;  // to be added to the seed for keys that are bytes
   std::uint64_t unmapped_other = 0;  // the same for all other keys we have no name for
   bool unmapped = false;             // there was a key of either kind
+  bool overruled = false;            // ... or a salt that the event's own field overrules
 };
 
 // The keys of block `i` of a store; replaces the content of `keys`. `salt` is SaltOf the store and
@@ -30,7 +31,9 @@ struct BlockKeys {
 // A key may be a map whose "type" says what it is: lora (name), mm (hash), cache_salt (salt),
 // prompt_embeds (hash), or legacy (value), which is as the untyped value. A text equal to the LoRA
 // name counts once as that name. 64 hex digits, also behind "<LoRA name>:", or any name with an
-// offset, are a multimodal object; an explicit list of objects overrules them.
+// offset, are a multimodal object; the block's own explicit list of objects overrules them, unless
+// it is empty. Of several salts that are tagged SaltOf takes one, the others are keys without a
+// name.
 void ReadBlockKeys(const wire::EventBatch& batch, const wire::EngineEvent& event, std::size_t i,
                    std::string_view salt, BlockKeys& keys);
 

@@ -98,10 +98,15 @@ std::string_view BatchErrorDetail(wire::DecodeErrc error, std::size_t payload_by
   return "over_limit: more events than `ingest.message_events_max`, which can be raised";
 }
 
+std::string BlockSizeText(std::uint32_t wrong) {
+  return wrong == kNoBlockSize ? "no block_size" : fmt::format("block_size {}", wrong);
+}
+
 std::string_view EventErrorDetail(wire::DecodeErrc error) {
   if (error != wire::DecodeErrc::kOverLimit) return wire::DecodeErrcName(error);
   return "over_limit: more blocks or tokens in the message than `ingest.message_blocks_max` and "
-         "`ingest.message_tokens_max`, which can be raised, or more keys than any message may have";
+         "`ingest.message_tokens_max`, which can be raised, or more keys or deeper nesting than "
+         "any message may have";
 }
 
 std::string DropDetail(const DroppedEvent& dropped, const wire::EventBatch& batch,

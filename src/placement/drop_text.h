@@ -25,6 +25,9 @@ std::string_view BatchErrorDetail(wire::DecodeErrc error, std::size_t payload_by
 // ... of an event alone.
 std::string_view EventErrorDetail(wire::DecodeErrc error);
 
+// Of a PlacementBatch::wrong_block_size that is not 0: "block_size 64", "no block_size".
+std::string BlockSizeText(std::uint32_t wrong);
+
 // The values behind the reason: "medium `FS`", "block_size 8, registered 16". Short, and without
 // tokens and salts; texts from outside are cut and lose what is not printable. `batch` is what the
 // event was decoded into, `block_size` the registered one.

@@ -49,6 +49,9 @@ struct UnclearGroup {
 // Which ranks of a stream something concerns.
 enum class Concerned : std::uint8_t { kNone, kBatchsRank, kEveryRank };
 
+// In the place of a block size: a store with tokens that says none.
+inline constexpr std::uint32_t kNoBlockSize = 0xFFFF'FFFF;
+
 // What one frame of an engine means for an index. Reused from frame to frame: once warm, filling it
 // allocates nothing. The events' spans point into the batch and are valid until it is filled again
 // or destroyed; session ids point into the frame. Not thread-safe; movable.
@@ -58,7 +61,7 @@ struct PlacementBatch {
   // Of RouterEvents: the number of the first event, from which on they are numbered.
   std::optional<std::uint64_t> first_event;
   // The block size, in tokens, that the rank's main group stores with instead of the registered
-  // one; 0 while they agree. What is stored so is dropped.
+  // one, or kNoBlockSize; 0 while they agree. What is stored so is dropped.
   std::uint32_t wrong_block_size = 0;
   // While there is one, how much of a prefix can be reused is not known. It may become clear.
   std::optional<UnclearGroup> unclear_group;

@@ -89,6 +89,8 @@ Result<void, wire::DecodeError> RouterPlacement::Place(const wire::DecodeLimits&
       out.dropped.push_back({event.index, DropReason::kForeignWorker, {}, 0});
     } else if (const auto reason = CheckOrigin(event)) {
       out.dropped.push_back({event.index, *reason, {}, 0});
+    } else if (RepeatsBlock(event)) {
+      out.dropped.push_back({event.index, DropReason::kSelfReferencing, {}, 0});
     } else {
       Add(event, rank, out);
     }
@@ -108,6 +110,17 @@ void RouterPlacement::FindInText() {
       bad.error.code = wire::DecodeErrc::kBadJson;
     }
   }
+}
+
+// A block that would stand behind itself.
+bool RouterPlacement::RepeatsBlock(const RouterEvent& event) {
+  if (event.type != EventType::kStored) return false;
+  const auto blocks = std::span(batch_.blocks).subspan(event.blocks.begin, event.blocks.count);
+  if (blocks.size() == 1) return event.parent == blocks.front().engine;
+  seen_.Begin(blocks.size() + 1);
+  if (event.parent) seen_.Insert(*event.parent);
+  return !std::all_of(blocks.begin(), blocks.end(),
+                      [&](const wire::RouterBlock& block) { return seen_.Insert(block.engine); });
 }
 
 void RouterPlacement::Add(const RouterEvent& event, Rank rank, PlacementBatch& out) {

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "model/ids.h"
+#include "placement/hash_set.h"
 #include "placement/placement_batch.h"
 #include "wire/decode_error.h"
 #include "wire/event_batch.h"
@@ -36,6 +37,7 @@ class RouterPlacement {
   [[nodiscard]] const wire::RouterSkipped& skipped() const { return batch_.skipped; }
 
  private:
+  bool RepeatsBlock(const wire::RouterEvent& event);
   bool Convert(std::span<const std::byte> text, const wire::DecodeLimits& limits);
   void FindInText();
   void Add(const wire::RouterEvent& event, Rank rank, PlacementBatch& out);
@@ -47,6 +49,7 @@ class RouterPlacement {
   std::span<const std::byte> text_;        // what it was converted from, if it was
   std::vector<std::uint32_t> unreadable_;  // the items of that text that are no JSON, in order
   wire::RouterBatch batch_;
+  HashSet seen_;  // scratch, kept for its capacity
   std::vector<std::size_t> ends_;
   std::vector<EngineHash> hashes_;
 };

@@ -1,6 +1,7 @@
 #include "placement/store_size.h"
 
 #include "hashing/block_hash.h"
+#include "placement/placement_batch.h"
 
 namespace kvr::placement {
 
@@ -38,7 +39,7 @@ std::optional<DropReason> CheckOddSize(const EngineEvent& event, const EventBatc
     if (piece && memory.size_confirmed && memory.wrong_block_size == 0) {
       return DropReason::kPartialBlock;
     }
-    memory.wrong_block_size = event.block_size;
+    memory.wrong_block_size = event.block_size == 0 ? kNoBlockSize : event.block_size;
   }
   stats.mismatched_block_size = event.block_size;
   return DropReason::kBlockSizeMismatch;

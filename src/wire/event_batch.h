@@ -66,6 +66,7 @@ struct EngineEvent {
   bool eagle = false;  // tokens came as bigrams
   std::uint32_t block_size = 0;
   std::optional<std::uint64_t> lora_id;  // a number of the engine process; names nothing outside it
+  bool odd_lora_id = false;              // there is one that is no number, and not taken for any
   std::string_view lora_name;
   std::optional<std::string_view> cache_salt;  // the explicit field; "" overrules extra keys
   std::string_view session_id;

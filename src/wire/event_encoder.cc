@@ -145,7 +145,7 @@ bool Present(Field field, const EngineEvent& event) {
     case Field::kParent:
       return event.parent.has_value();
     case Field::kLoraId:
-      return event.lora_id.has_value();
+      return event.lora_id.has_value() || event.odd_lora_id;
     case Field::kMedium:
       return !event.medium.empty();
     case Field::kLoraName:
@@ -194,7 +194,7 @@ void Write(Field field, const Scope& scope) {
     case Field::kBlockSize:
       return scope.out.Uint(event.block_size);
     case Field::kLoraId:
-      return scope.out.Uint(*event.lora_id);
+      return event.lora_id ? scope.out.Uint(*event.lora_id) : scope.out.Bool(true);
     case Field::kMedium:
       return scope.out.Text(event.medium);
     case Field::kLoraName:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -46,7 +47,8 @@ bool Take(const dom::element& object, std::string_view key, T& value) {
 
 // The first 16 of 64 hex digits: the integer form of the same digest.
 std::optional<std::uint64_t> FromDigest(std::string_view text) {
-  if (text.size() != 64) return std::nullopt;
+  const auto is_digit = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
+  if (text.size() != 64 || !std::all_of(text.begin(), text.end(), is_digit)) return std::nullopt;
   return ParseNumber<std::uint64_t>(text.substr(0, 16), 16);
 }
 
@@ -418,7 +420,8 @@ class TrtllmJsonDecoder::Impl {
     std::string_view from;
     if (const Outcome error = Level(*new_level, to)) return error;
     if (const Outcome error = Level(*old_level, from)) return error;
-    if (!minor_ && partial_.Find(*hash)) {  // was never passed on
+    if (*new_level == *old_level || (!minor_ && partial_.Find(*hash))) {
+      // Stays where it is, or was never passed on.
       Add(EventType::kIgnored, "", batch);
       return std::nullopt;
     }

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import time
 
-from kvr_testlib import (A, B, C, CLEARED, DEADLINE, KVROUTE, FakeEngine, Indexer, IndexerTest, main, pack,
+from kvr_testlib import (A, B, C, CLEARED, DEADLINE, KVROUTE, FakeEngine, Indexer, IndexerTest, batch, main, pack,
                          removed, settle, stored)
 
 DIGEST = "0123456789abcdef" + "0" * 48
@@ -406,6 +406,23 @@ class Rows(IndexerTest):
         self.assertEqual(self.indexer.filtered("block_size_mismatch"), 1)
         self.expect(A, 0, self.worker)
         self.expect(B, 4, self.worker)
+
+    def test_large_messages_cost_at_most_themselves(self):
+        engine = self.fresh()
+        self.send(engine, stored([11], None, A))
+        before = self.indexer.metrics()
+        engine.publish(engine.next_seq, batch([stored([12], 11, B)]) + bytes(17 << 20))
+        self.drain(engine)
+        self.expect(A + B, 8, self.worker)
+        engine.publish(engine.next_seq, batch([removed([12])]) + bytes(65 << 20))
+        engine.send(stored([21], None, B))
+        self.drain(engine)
+        self.expect(B, 4, self.worker)
+        after = self.indexer.metrics()
+        name = "kvr_ingest_decode_failures_total"
+        self.assertEqual(after.total(name) - before.total(name), 1)
+        self.assertEqual(after.total("kvr_ingest_disconnects_total"),
+                         before.total("kvr_ingest_disconnects_total"))
 
     def test_tiers(self):
         for row, events, held, filtered in TIERS:

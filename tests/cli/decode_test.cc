@@ -337,7 +337,7 @@ TEST(DecodeCommand, WhatIsTrueOfABatchIsTold) {
     std::string_view fact;
     std::string input;
   } rows[] = {
-      {"batch wrong_block_size: the engine stores blocks of 8 tokens, registered are 4",
+      {"batch wrong_block_size: stores have block_size 8, registered is 4",
        Lines(
            {R"([1.5,[{"type":"BlockStored","block_hashes":[1],"token_ids":[1,2,3,4,5,6,7,8],"block_size":8}],0])"})},
       {"batch unclear_group: of cache group 2",
@@ -382,6 +382,23 @@ TEST(DecodeCommand, LenientMediaCountForWhatIsShown) {
   const auto lenient = RunKvroute({"decode", "--lenient-media"}, removal).out;
   EXPECT_NE(strict.find(R"("tier":null,"medium":"cpu")"), std::string::npos) << strict;
   EXPECT_NE(lenient.find(R"("tier":"host_pinned","medium":"cpu")"), std::string::npos) << lenient;
+}
+
+// Without --stream nothing carries over: not which keys were shown, nor which window is the main
+// one.
+TEST(DecodeCommand, LinesAreDecodedOnTheirOwn) {
+  const std::string salted = Lines(
+      {R"([1.5,[{"type":"BlockStored","block_hashes":[1],"token_ids":[1,2,3,4],"block_size":4,"cache_salt":"a"}],0])"});
+  const std::string copy = Lines(
+      {R"([1.5,[{"type":"BlockStored","block_hashes":[2],"token_ids":[5,6,7,8],"block_size":4,"medium":"CPU"}],0])"});
+  const auto last_line = [](std::string text) {
+    text.pop_back();
+    return text.substr(text.rfind('\n') + 1);
+  };
+  EXPECT_EQ(last_line(RunKvroute({"decode"}, salted + copy).out),
+            last_line(RunKvroute({"decode"}, copy).out));
+  EXPECT_NE(last_line(RunKvroute({"decode", "--stream"}, salted + copy).out),
+            last_line(RunKvroute({"decode"}, copy).out));
 }
 
 TEST(DecodeCommand, LimitsOfMessagesAreThoseThatAreConfigured) {

@@ -389,10 +389,10 @@ TEST(DecodeRows, ExplicitFieldsWin) {
       {"B57",
        Batch({St("11", "null", kA,
                  R"("cache_salt":"own","extra_keys":[["dynamo-cache-salt:other"]])")}),
-       "stored device 11=" + Local('A', "", "own")},
+       "stored device 11=" + Local('A', "", "own") + " !eligible"},
       {"B58",
        Batch({St("11", "null", kA, R"("cache_salt":"","extra_keys":[["dynamo-cache-salt:t"]])")}),
-       "stored device 11=A"},
+       "stored device 11=A !eligible"},
   });
 }
 

@@ -206,6 +206,36 @@ TEST(PromptEmbeds, ZerosInSmallBlocksAreText) {
   EXPECT_EQ(pages.translator().stats().zero_blocks, 0u);
 }
 
+// Whatever names something in a block that a plain request has not keeps it from that request.
+TEST(Identity, NothingThatKeysNameIsLost) {
+  const std::string image = Keys("[[[\"img-1\",0]]]");
+  const std::string zeros = "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0";
+  auto options = StreamOptions();
+  const auto local = [&](std::string_view tokens, const std::string& fields) {
+    Stream stream(options);
+    stream.Feed(Batch({St("11", "null", tokens, fields)}));
+    EXPECT_EQ(stream.batch().blocks.size(), 1u) << fields;
+    return stream.batch().blocks.empty() ? BlockHash{} : stream.batch().blocks[0].local;
+  };
+  const BlockHash with_image = local(kA, image);
+  EXPECT_NE(with_image, local(kA, ""));
+  for (const std::string_view none : {"[null]", "[]", R"([{"mm_objects":[]}])", "null"})
+    EXPECT_EQ(local(kA, R"("block_mm_infos":)" + std::string(none) + "," + image), with_image);
+  const BlockHash salted = local(kA, R"("cache_salt":"a")");
+  EXPECT_EQ(local(kA, Keys(R"([["dynamo-cache-salt:a","dynamo-cache-salt:a"]])")), salted);
+  EXPECT_NE(local(kA, Keys(R"([["dynamo-cache-salt:a","dynamo-cache-salt:b"]])")), salted);
+  EXPECT_EQ(local(kA, R"("cache_salt":"a",)" + Keys(R"([["dynamo-cache-salt:b"]])")), salted)
+      << "B57";
+  options.block_size = 16;
+  const std::string wide = R"("block_size":16)";
+  const auto text = [&](std::string_view lora, std::string_view salt) {
+    return hashing::HashBlock(std::vector<TokenId>(16), hashing::Seed(lora, salt));
+  };
+  EXPECT_NE(local(zeros, wide), text("", ""));
+  EXPECT_NE(local(zeros, wide + R"(,"lora_name":"x",)" + Keys(R"([["x"]])")), text("x", ""));
+  EXPECT_NE(local(zeros, wide + "," + Keys(R"([["a"]])")), text("", "a"));
+}
+
 TEST(Eligible, OnlyWhenTheHashCoversAllThatTheEngineHashed) {
   const std::string cpu = R"("medium":"CPU")";
   const std::string device = St("11", "null", kA);
@@ -230,6 +260,26 @@ TEST(Eligible, OnlyWhenTheHashCoversAllThatTheEngineHashed) {
       {"one image among the blocks",
        {St("11,12", "null", "1,2,3,4,5,6,7,8", Keys("[null,[[\"img-1\",0]]]"))},
        false},
+      {"an image that an empty list of objects does not name",
+       {St("11", "null", kA, R"("block_mm_infos":[null],)" + Keys("[[[\"img-1\",0]]]"))},
+       false},
+      {"two tagged salts",
+       {St("11", "null", kA, Keys(R"([["dynamo-cache-salt:a","dynamo-cache-salt:b"]])"))},
+       false},
+      {"one tagged salt, twice",
+       {St("11", "null", kA, Keys(R"([["dynamo-cache-salt:a","dynamo-cache-salt:a"]])"))},
+       true},
+      {"a salt that overrules another",
+       {St("11", "null", kA, R"("cache_salt":"a",)" + Keys(R"([["dynamo-cache-salt:b"]])"))},
+       false},
+      {"no salt that overrules another",
+       {St("11", "null", kA, R"("cache_salt":"",)" + Keys(R"([["dynamo-cache-salt:b"]])"))},
+       false},
+      {"a salt, twice",
+       {St("11", "null", kA, R"("cache_salt":"a",)" + Keys(R"([["dynamo-cache-salt:a"]])"))},
+       true},
+      {"an adapter by what is no number", {St("11", "null", kA, R"("lora_id":"x")")}, false},
+      {"... and by name", {St("11", "null", kA, R"("lora_id":"x","lora_name":"x")")}, true},
       {"an unknown key", {St("11", "null", kA, Keys("[[7]]"))}, false},
       {"embeddings", {St("11", "null", "0,0,0,0", Keys("[[" + std::string(kBin) + "]]"))}, false},
       {"names only", {St("11", "null", "")}, false},

@@ -11,6 +11,7 @@
 #include "hashing/block_hash.h"
 #include "hashing/mm_pads.h"
 #include "hashing/xxh3.h"
+#include "placement/drop_text.h"
 #include "support/json_msgpack.h"
 #include "wire/stream.h"
 
@@ -438,6 +439,24 @@ TEST(ConversionRows, C19ABlockSizeOfZeroCutsNothing) {
           std::to_string(Raw(hashing::HashBlock(std::array<TokenId, 2>{1, 2}, hashing::Seed()))) +
           " 12=" +
           std::to_string(Raw(hashing::HashBlock(std::array<TokenId, 2>{3, 4}, hashing::Seed()))));
+}
+
+// What says no size is no proof of the right one, and no proof that a wrong one was mended.
+TEST(ConversionRows, AStoreWithoutABlockSizeIsAFault) {
+  for (const std::string_view none : {R"("block_size":0)", R"("block_size":null)"}) {
+    Stream stream;
+    const std::string store = St("11", "null", kA, none);
+    EXPECT_EQ(stream.Feed(Batch({store})), "drop 0 block_size_mismatch");
+    EXPECT_EQ(stream.batch().wrong_block_size, placement::kNoBlockSize);
+    EXPECT_EQ(placement::BlockSizeText(stream.batch().wrong_block_size), "no block_size");
+    EXPECT_EQ(stream.Feed(Batch({St("12", "null", "1,2,3,4,5,6,7,8", R"("block_size":8)")})),
+              "drop 0 block_size_mismatch");
+    EXPECT_EQ(stream.batch().wrong_block_size, 8u);
+    stream.Feed(Batch({store}));
+    EXPECT_NE(stream.batch().wrong_block_size, 0u);
+    stream.Feed(Batch({St("11", "null", kA)}));
+    EXPECT_EQ(stream.batch().wrong_block_size, 0u);
+  }
 }
 
 TEST(ConversionRows, RepeatedHashes) {

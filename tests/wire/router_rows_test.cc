@@ -2,6 +2,9 @@
 // JSON.
 #include <array>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -253,6 +256,30 @@ TEST(RouterRows, ErrorsInJsonSayWhereTheirEventBegins) {
   EXPECT_EQ(bad[0].begin, 1u);
   EXPECT_EQ(bad[1].begin, text.find('7'));
   EXPECT_EQ(batch.dropped[1].error.offset, text.find('7'));
+}
+
+// As of engines' events, C7 and C8: a block stands behind another one.
+TEST(RouterRows, RepeatedBlocks) {
+  const auto store = [](std::string_view parent, std::string_view names) {
+    std::string blocks;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      blocks += fmt::format(R"({}{{"block_hash":{},"tokens_hash":{},"mm_extra_info":null}})",
+                            i == 0 ? "" : ",", names[i], 20 + i);
+    }
+    return fmt::format(
+        R"({{"worker_id":1,"storage_tier":"device","event":{{"event_id":0,"data":{{"stored":{{)"
+        R"("parent_hash":{},"start_position":null,"blocks":[{}]}}}},"dp_rank":0}}}})",
+        parent, blocks);
+  };
+  for (const auto& [parent, names] : std::vector<std::pair<std::string_view, std::string_view>>{
+           {"1", "1"}, {"null", "11"}, {"null", "121"}, {"2", "12"}}) {
+    Stream stream;
+    EXPECT_EQ(stream.FeedBytes(Bytes("[" + store(parent, names) + "]")), "drop 0 self_referencing")
+        << parent << " " << names;
+  }
+  Stream stream;
+  EXPECT_EQ(stream.FeedBytes(Bytes("[" + store("3", "12") + "]")),
+            "stored device <3 1=20 2=21 !eligible");
 }
 
 // A value that is no JSON costs its event, as a MessagePack value of a wrong type does.

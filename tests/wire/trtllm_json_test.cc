@@ -579,6 +579,24 @@ TEST(TrtllmJson, ItemsThatAreNoJsonCostThemselves) {
   }
 }
 
+// A block that stays on its level is still there.
+TEST(TrtllmJson, AMoveToTheSameLevelChangesNothing) {
+  Stream stream;
+  Feed(stream, "[" + Event(Stored("null", Block(11, {1, 2, 3, 4}))) + "]");
+  const std::string moved =
+      R"({"type":"updated","block_hash":11,"cache_level":{"type":"event_diff",)"
+      R"("new_value":0,"old_value":0},"priority":null})";
+  EXPECT_EQ(Feed(stream, "[" + Event(moved) + "]"), "drop 0 ignored_event");
+}
+
+// Of a digest all digits are looked at, though the first 16 are the name.
+TEST(TrtllmJson, ADigestIsHexadecimalToItsEnd) {
+  Stream stream;
+  const std::string removed =
+      R"({"type":"removed","block_hashes":["0123456789abcdef)" + std::string(47, '0') + R"(z"]})";
+  EXPECT_EQ(Feed(stream, "[" + Event(removed) + "]"), "drop 0 decode_error");
+}
+
 // A list is of one rank: whoever brings one of several hears why those of the others are dropped.
 TEST(TrtllmJson, EventsOfASecondRankSaySo) {
   const auto of = [](std::string_view rank) {
