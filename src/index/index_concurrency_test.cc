@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "hashing/block_hash.h"
 #include "index/run_arena.h"
 #include "support/index_script.h"
 #include "support/naive_index.h"
@@ -93,11 +94,14 @@ TYPED_TEST(IndexConcurrency, ReadersBesideWriters) {
   std::atomic<bool> done{false};
   std::atomic<std::uint64_t> answers{0};
   std::atomic<std::uint64_t> overcounts{0};
+  std::atomic<std::uint64_t> strangers{0};  // blocks of another chain
   {
     std::vector<std::jthread> readers;
     for (int r = 0; r < 2; ++r) {
       readers.emplace_back([&] {
         OverlapScores scores;
+        std::vector<SequenceHash> sequence;
+        std::vector<BlockHash> found;
         // At least one round, however early the writers are done.
         for (bool last = false; !last;) {
           last = done;
@@ -108,6 +112,9 @@ TYPED_TEST(IndexConcurrency, ReadersBesideWriters) {
               overcounts += overlap.depth() > writers[Raw(overlap.rank.worker)].cap;
               ++answers;
             }
+            hashing::ChainHashes(query, sequence);
+            index.FindBlocks(sequence, found);
+            strangers += !std::equal(found.begin(), found.end(), query.begin());
           }
           index.Dump([&answers](const PlacementEvent& event) { answers += event.blocks.size(); });
           answers += index.Stats().memberships;
@@ -122,6 +129,7 @@ TYPED_TEST(IndexConcurrency, ReadersBesideWriters) {
     done = true;
   }
   EXPECT_EQ(overcounts, 0u);
+  EXPECT_EQ(strangers, 0u);
   EXPECT_GT(answers, 0u);
 
   NaiveIndex model{IndexOptions{}};
@@ -304,6 +312,51 @@ TYPED_TEST(IndexConcurrency, OthersGoOnWhileARankLeaves) {
   index.RemoveRank(leaver);
   index.RemoveRank(other);
   EXPECT_EQ(index.Stats().nodes + index.Stats().idle_nodes, 0u);
+}
+
+// Chains that are held all the time are found by their sequence hashes while others come and go
+// beside them, at each of their blocks.
+TYPED_TEST(IndexConcurrency, HeldChainsAreFoundBesideOthers) {
+  constexpr std::uint64_t kHeld = 8;
+  TypeParam index{IndexOptions{.remembered_names_max = 0}};
+  const auto ops = script::Parse("S0:[1..6]; S1:[1..6]");
+  const RankSlot holder = *index.AddRank(ops[0].rank);
+  const RankSlot churner = *index.AddRank(ops[1].rank);
+  // Leaves the others' path behind block `from`, 1 to 6.
+  const auto branch = [](std::uint64_t from, std::uint64_t number) {
+    return fmt::format("[1..{}]+[{},{}]", from, 100 * number, 100 * number + 1);
+  };
+  std::vector<std::vector<BlockHash>> held;
+  index.Apply(holder, ops[0].Event());
+  for (std::uint64_t i = 0; i < kHeld; ++i) {
+    index.Apply(holder, script::Parse("S0:" + branch(1 + i % 6, 1 + i))[0].Event());
+    held.push_back(script::Parse("Q" + branch(1 + i % 6, 1 + i))[0].query);
+  }
+  std::atomic<bool> done{false};
+  std::uint64_t wrong = 0;
+  {
+    std::jthread writer([&] {
+      Rng rng(5);
+      for (int i = 0; i < 4'000; ++i) {
+        if (i % 3 == 0) index.Apply(churner, ops[1].Event());
+        const std::string other = branch(1 + rng.Below(6), 50 + rng.Below(20));
+        index.Apply(churner, script::Parse("S1:" + other)[0].Event());
+        if (i % 3 == 2) index.Apply(churner, script::Parse("C1")[0].Event());
+      }
+      done = true;
+    });
+    std::vector<SequenceHash> sequence;
+    std::vector<BlockHash> found;
+    for (bool last = false; !last;) {
+      last = done;
+      for (const auto& chain : held) {
+        hashing::ChainHashes(chain, sequence);
+        index.FindBlocks(sequence, found);
+        wrong += found != chain;
+      }
+    }
+  }
+  EXPECT_EQ(wrong, 0u);
 }
 
 // At its limit an index drops blocks of all ranks while queries walk them; no answer passes what

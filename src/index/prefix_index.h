@@ -144,7 +144,7 @@ class PrefixIndex {
   // Replaces `blocks` by the block hashes of the longest known prefix of a chain that is given by
   // its sequence hashes (hashing::ChainHashes), for Match to be asked with. A sequence hash does
   // not tell its block, so it is compared with those of the blocks that may come next; beyond
-  // kBranchesMax of those the prefix ends. Takes the lock of updates.
+  // kBranchesMax of those the prefix ends.
   static constexpr std::size_t kBranchesMax = 65'536;
   virtual void FindBlocks(std::span<const SequenceHash> sequence,
                           std::vector<BlockHash>& blocks) const = 0;

@@ -70,6 +70,10 @@ class RunArena final : public PrefixIndex {
   [[nodiscard]] RankStats StatsOf(RankSlot slot) const override KVR_EXCLUDES(mutex_);
 
  private:
+  // Looks of a query that met a change of shape, which takes microseconds; a writer that is stopped
+  // amid one is not waited for.
+  static constexpr int kAttemptsMax = 256;
+
   class Walk;
   class RankDump;
   class Removal;

@@ -303,8 +303,6 @@ class RunArena::Walk {
 
 void RunArena::Match(std::span<const BlockHash> blocks, const MatchOptions& options,
                      OverlapScores& scores) const {
-  // A change of shape takes microseconds; a writer that is stopped amid one is not waited for.
-  constexpr int kAttemptsMax = 256;
   const Epoch::Reader reader(epoch_);
   for (int attempt = 1;; ++attempt) {
     const std::uint64_t seen = directory_.reshapes.Seen();

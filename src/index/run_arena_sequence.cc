@@ -4,25 +4,43 @@
 #include "index/run_arena.h"
 
 namespace kvr::index {
+namespace {
+
+// Appends the blocks of the chain that are found.
+void FindPath(const RunDirectory& directory, std::span<const SequenceHash> sequence,
+              std::vector<BlockHash>& blocks) {
+  RunId id = kRootRun;
+  const RunState* run = nullptr;
+  std::size_t branches = PrefixIndex::kBranchesMax;
+  for (std::uint32_t depth = 0; depth < sequence.size(); ++depth) {
+    const auto is_next = [&](BlockHash local) {
+      return hashing::NextSequenceHash(sequence[depth - 1], local) == sequence[depth];
+    };
+    const auto local_at = [&](std::uint32_t at) {
+      return BlockHash{run->fields.locals[at - run->fields.blocks.begin]};
+    };
+    if (depth == 0) {
+      run = directory.FindChild(kRootRun, 0, 0, BlockHash{Raw(sequence[0])}, id);
+    } else if (depth == run->fields.blocks.end || !is_next(local_at(depth))) {
+      run = directory.FindChildIf(id, run->fields.generation, depth, branches, is_next, id);
+    }
+    if (run == nullptr) return;
+    blocks.push_back(local_at(depth));
+  }
+}
+
+}  // namespace
 
 void RunArena::FindBlocks(std::span<const SequenceHash> sequence,
                           std::vector<BlockHash>& blocks) const {
-  blocks.clear();
-  FairLock lock(mutex_);
-  BlockPlace at;
-  std::size_t branches = kBranchesMax;
-  for (std::size_t i = 0; i < sequence.size(); ++i) {
-    const auto is_next = [&](BlockHash local) {
-      return hashing::NextSequenceHash(sequence[i - 1], local) == sequence[i];
-    };
-    if (i == 0) {
-      at.run = runs_.FindChild(at, BlockHash{Raw(sequence[0])});
-    } else if (at.depth == runs_.BlocksOf(at.run).end || !is_next(runs_.LocalAt(at))) {
-      at.run = runs_.FindChildIf(at, branches, is_next);
-    }
-    if (at.run == kRootRun) return;
-    blocks.push_back(runs_.LocalAt(at));
-    ++at.depth;
+  const Epoch::Reader reader(epoch_);
+  for (int attempt = 1;; ++attempt) {
+    const std::uint64_t seen = directory_.reshapes.Seen();
+    blocks.clear();
+    FindPath(directory_, sequence, blocks);
+    if (blocks.size() == sequence.size() || directory_.reshapes.SawOneShape(seen) ||
+        attempt == kAttemptsMax)
+      return;
   }
 }
 

@@ -111,6 +111,10 @@ struct RunCell {
   std::atomic<const RunState*> state{nullptr};  // null: not in use
   // Where its block hashes are, likely: queries fetch them together with the state.
   std::atomic<const std::uint64_t*> locals{nullptr};
+  // The runs that hang on it, as a list. One that was taken off still leads to those behind it, for
+  // its number is not used again while a query may stand there.
+  std::atomic<RunId> first_child{kRootRun};
+  std::atomic<RunId> next_sibling{kRootRun};
 
   // The state that was there is out of reach then.
   RunState::Ptr Exchange(RunState::Ptr next) {
@@ -147,7 +151,7 @@ class Reshapes {
 
 // All runs.
 struct RunDirectory {
-  explicit RunDirectory(std::uint64_t seed) : children(seed) {}
+  explicit RunDirectory(std::uint64_t seed) : children(seed) { runs.Reserve(kRootRun + 1); }
 
   // Brings what a query reads of the run on its way, if it is there.
   void Fetch(RunId id) const {
@@ -166,6 +170,32 @@ struct RunDirectory {
   // query read it. Null when there is none. `id` is its number.
   [[nodiscard]] const RunState* FindChild(RunId parent, std::uint32_t generation,
                                           std::uint32_t depth, BlockHash local, RunId& id) const;
+  // The same of a block of which only `wanted` is known. Looks at no more than `most` of the runs
+  // that hang on the parent, and takes them off `most`.
+  template <typename Wanted>
+  [[nodiscard]] const RunState* FindChildIf(RunId parent, std::uint32_t generation,
+                                            std::uint32_t depth, std::size_t& most,
+                                            const Wanted& wanted, RunId& id) const {
+    for (RunId child = FirstChild(parent); child != kRootRun && most > 0; child = NextOf(child)) {
+      --most;
+      const RunState* const state = StateOf(child);
+      if (state == nullptr) continue;
+      const RunState::Fields& fields = state->fields;
+      if (fields.parent != parent || fields.blocks.begin != depth ||
+          fields.parent_generation > generation || !wanted(BlockHash{state->first_local}))
+        continue;
+      id = child;
+      return state;
+    }
+    return nullptr;
+  }
+  // Pair with the writer's stores: who sees the number sees the cell.
+  [[nodiscard]] RunId FirstChild(RunId run) const {
+    return runs[run].first_child.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] RunId NextOf(RunId run) const {
+    return runs[run].next_sibling.load(std::memory_order_acquire);
+  }
 
   StableArray<RunCell> runs;
   ChildTable children;

@@ -86,19 +86,6 @@ class RunStore {
   [[nodiscard]] std::uint64_t splits() const { return splits_; }     // since the start
   [[nodiscard]] std::uint64_t joins() const { return joins_; }
   [[nodiscard]] RunId FindChild(BlockPlace at, BlockHash local) const;  // kRootRun: none
-  // The first for which `wanted` says yes of its first block; kRootRun when none is, or none of the
-  // first `most` runs behind `at.run`, which are taken off `most`.
-  template <typename Wanted>
-  [[nodiscard]] RunId FindChildIf(BlockPlace at, std::size_t& most, const Wanted& wanted) const {
-    for (RunId child = At(at.run).first_child; child != kRootRun && most > 0;
-         child = At(child).next_sibling) {
-      --most;
-      const Meta& meta = At(child);
-      if (meta.blocks.begin == at.depth && wanted(static_cast<BlockHash>(meta.columns[0])))
-        return child;
-    }
-    return kRootRun;
-  }
   // How many of `blocks` continue the run from `at` on.
   [[nodiscard]] std::uint32_t CommonLength(BlockPlace at,
                                            std::span<const PlacedBlock> blocks) const;
@@ -190,9 +177,7 @@ class RunStore {
     RunId parent = kRootRun;
     std::uint32_t generation = 0;
     std::uint32_t parent_generation = 0;
-    RunId first_child = kRootRun;
-    RunId next_sibling = kRootRun;
-    RunId previous_sibling = kRootRun;
+    RunId previous_sibling = kRootRun;  // the other direction is in the directory
     std::uint32_t children = 0;
     std::uint32_t deepest_child = 0;  // where the last one hangs
     std::uint32_t held = 0;           // blocks in a tier of somebody

@@ -26,10 +26,12 @@ void RunStore::Link(RunId run) {
 void RunStore::Hang(RunId run) {
   Meta& meta = At(run);
   Meta& parent = At(meta.parent);
+  RunCell& cell = directory_.runs[run];
+  const RunId first = directory_.FirstChild(meta.parent);
   meta.previous_sibling = kRootRun;
-  meta.next_sibling = parent.first_child;
-  if (parent.first_child != kRootRun) At(parent.first_child).previous_sibling = run;
-  parent.first_child = run;
+  if (first != kRootRun) At(first).previous_sibling = run;
+  cell.next_sibling.store(first, std::memory_order_release);
+  directory_.runs[meta.parent].first_child.store(run, std::memory_order_release);
   ++parent.children;
   parent.deepest_child = std::max(parent.deepest_child, meta.blocks.begin);
 }
@@ -48,14 +50,17 @@ void RunStore::Unlink(RunId run) {
 void RunStore::Unhang(RunId run) {
   Meta& meta = At(run);
   Meta& parent = At(meta.parent);
-  if (meta.next_sibling != kRootRun) At(meta.next_sibling).previous_sibling = meta.previous_sibling;
-  (meta.previous_sibling != kRootRun ? At(meta.previous_sibling).next_sibling
-                                     : parent.first_child) = meta.next_sibling;
+  const RunId next = directory_.NextOf(run);
+  if (next != kRootRun) At(next).previous_sibling = meta.previous_sibling;
+  (meta.previous_sibling != kRootRun ? directory_.runs[meta.previous_sibling].next_sibling
+                                     : directory_.runs[meta.parent].first_child)
+      .store(next, std::memory_order_release);
   --parent.children;
   if (meta.parent == kRootRun || meta.blocks.begin < parent.deepest_child) return;
   // Many children hang at the same block as a rule, so that the first tells.
   parent.deepest_child = 0;
-  for (RunId child = parent.first_child; child != kRootRun; child = At(child).next_sibling) {
+  for (RunId child = directory_.FirstChild(meta.parent); child != kRootRun;
+       child = directory_.NextOf(child)) {
     parent.deepest_child = std::max(parent.deepest_child, At(child).blocks.begin);
     if (parent.deepest_child == meta.blocks.begin) return;
   }
@@ -63,15 +68,16 @@ void RunStore::Unhang(RunId run) {
 
 std::uint32_t RunStore::ChildrenBehind(RunId run, std::uint32_t depth) const {
   std::uint32_t behind = 0;
-  for (RunId child = At(run).first_child; child != kRootRun; child = At(child).next_sibling) {
+  for (RunId child = directory_.FirstChild(run); child != kRootRun;
+       child = directory_.NextOf(child)) {
     if (At(child).blocks.begin > depth) ++behind;
   }
   return behind;
 }
 
 void RunStore::AdoptChildren(RunId from, RunId to, Stretch where) {
-  for (RunId child = At(from).first_child; child != kRootRun;) {
-    const RunId next = At(child).next_sibling;
+  for (RunId child = directory_.FirstChild(from); child != kRootRun;) {
+    const RunId next = directory_.NextOf(child);
     if (where.Has(At(child).blocks.begin)) {
       Unlink(child);
       At(child).parent = to;
@@ -352,7 +358,7 @@ void RunStore::SplitHeadOff(RunId run, std::uint32_t at) {
 RunId RunStore::JoinWithChild(RunId run) {
   const Meta& meta = At(run);
   if (meta.children != 1) return kRootRun;
-  const RunId child = meta.first_child;
+  const RunId child = directory_.FirstChild(run);
   const Meta& child_meta = At(child);
   const Stretch joined{meta.blocks.begin, child_meta.blocks.end};
   if (run == kRootRun || child_meta.blocks.begin != meta.blocks.end ||
