@@ -62,7 +62,7 @@ class RunArena final : public PrefixIndex {
   void MatchMany(std::span<const std::span<const BlockHash>> queries, const MatchOptions& options,
                  std::span<OverlapScores> scores) const override;
   void FindBlocks(std::span<const SequenceHash> sequence,
-                  std::vector<BlockHash>& blocks) const override KVR_EXCLUDES(mutex_);
+                  std::vector<BlockHash>& blocks) const override;
   void Dump(const std::function<void(const PlacementEvent&)>& emit) const override
       KVR_EXCLUDES(mutex_);
   void CopyRank(Rank rank, RankCopy& copy) const override KVR_EXCLUDES(mutex_);
