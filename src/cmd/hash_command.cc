@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "cmd/parse_words.h"
 #include "hashing/block_hash.h"
+#include "wire/hex_digest.h"
 
 namespace kvr::cmd {
 namespace {
@@ -43,10 +44,7 @@ struct Words {
 // are the hash.
 std::optional<hashing::MmHash> ParseMmHash(std::string_view text) {
   if (text.starts_with("0x")) return ParseNumber<hashing::MmHash>(text.substr(2), 16);
-  if (text.size() != 64) return ParseNumber<hashing::MmHash>(text);
-  const bool hex = text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
-  if (!hex) return std::nullopt;
-  return ParseNumber<hashing::MmHash>(text.substr(0, 16), 16);
+  return text.size() == 64 ? wire::HexDigestHead(text) : ParseNumber<hashing::MmHash>(text);
 }
 
 Result<hashing::BlockMm> ParseMm(std::string_view text) {

@@ -1,13 +1,12 @@
 #include "placement/block_keys.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
 
-#include "base/text.h"
 #include "hashing/xxh3.h"
+#include "wire/hex_digest.h"
 #include "wire/msgpack_reader.h"
 
 namespace kvr::placement {
@@ -21,15 +20,6 @@ using wire::ExtraKey;
 constexpr std::string_view kSaltTag = "dynamo-cache-salt:";
 constexpr std::uint64_t kMmNameSeed = 0;
 constexpr std::uint64_t kUnmappedSeed = 2;
-
-// The first 16 of 64 hex digits.
-std::optional<std::uint64_t> DigestHash(std::string_view text) {
-  const auto is_digit = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-  };
-  if (text.size() != 64 || !std::all_of(text.begin(), text.end(), is_digit)) return std::nullopt;
-  return ParseNumber<std::uint64_t>(text.substr(0, 16), 16);
-}
 
 // What the key adds to the seed. The encoded form names its own type and length, so that two
 // different keys never give the same bytes.
@@ -150,7 +140,7 @@ std::string_view WithoutAdapter(std::string_view text, std::string_view lora) {
 
 std::optional<std::uint64_t> MmHashOf(const Meaning& key, std::string_view lora) {
   if (key.kind != Meaning::Kind::kMm && key.kind != Meaning::Kind::kText) return std::nullopt;
-  if (const auto digest = DigestHash(WithoutAdapter(key.text, lora))) return digest;
+  if (const auto digest = wire::HexDigestHead(WithoutAdapter(key.text, lora))) return digest;
   if (key.kind == Meaning::Kind::kMm && !key.text.empty())
     return hashing::Xxh3(key.text, kMmNameSeed);
   return std::nullopt;

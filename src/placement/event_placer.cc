@@ -1,6 +1,7 @@
 #include "placement/event_placer.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -113,7 +114,9 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
   if (event.hashes.count == 0) return DropReason::kEmptyStore;
   const Salt salt = InheritSalt(batch, event, tier, own, memory.blocks);
   if (salt.state == SaltState::kAmbiguous) return DropReason::kAmbiguousCacheNamespace;
-  if (RepeatsHash(event, batch)) return DropReason::kSelfReferencing;
+  if (seen_.FindRepeated(event.parent, batch.HashesOf(event), std::identity())) {
+    return DropReason::kSelfReferencing;
+  }
   const bool off_device = tier != Tier::kDevice;
   bool hash_only =
       event.tokens.count == 0 || (off_device && LacksKeys(batch, event, memory.blocks));
@@ -220,15 +223,6 @@ void EventPlacer::CountCopies(std::span<const PlacedBlock> stored, const StoreFa
                               RankMemory& memory) {
   found_.Clear();
   AddCopies(stored, facts, memory.blocks, found_, stats_);
-}
-
-bool EventPlacer::RepeatsHash(const EngineEvent& event, const EventBatch& batch) {
-  const auto hashes = batch.HashesOf(event);
-  if (hashes.size() == 1) return event.parent == hashes.front();
-  seen_.Begin(hashes.size() + 1);
-  if (event.parent) seen_.Insert(*event.parent);
-  return !std::all_of(hashes.begin(), hashes.end(),
-                      [&](EngineHash hash) { return seen_.Insert(hash); });
 }
 
 void EventPlacer::ExpireChunks(EventBatch& batch, RankMemory& memory, PlacementBatch& out) {

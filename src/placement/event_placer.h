@@ -84,7 +84,6 @@ class EventPlacer {
   void CountCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts,
                    RankMemory& memory);
   void NoteShown(const wire::EngineEvent& event, const Salt& own);
-  bool RepeatsHash(const wire::EngineEvent& event, const wire::EventBatch& batch);
 
   const TranslatorOptions& options_;
   TranslatorStats& stats_;

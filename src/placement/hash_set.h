@@ -1,10 +1,11 @@
 // Finds a repeated hash within one event. Private to the module.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "model/ids.h"
@@ -14,6 +15,18 @@ namespace kvr::placement {
 // A set that is emptied by counting on, so that a new round costs nothing. Not thread-safe.
 class HashSet {
  public:
+  // Replaces the content. Whether a store of these blocks behind `parent` has one that would stand
+  // behind itself; `name_of` is a block's name.
+  template <typename Blocks, typename NameOf>
+  bool FindRepeated(std::optional<EngineHash> parent, const Blocks& blocks, const NameOf& name_of) {
+    if (blocks.size() == 1) return parent == name_of(blocks.front());
+    Begin(blocks.size() + 1);
+    if (parent) Insert(*parent);
+    return !std::all_of(blocks.begin(), blocks.end(),
+                        [&](const auto& block) { return Insert(name_of(block)); });
+  }
+
+ private:
   // Empties the set and makes room for `count` hashes.
   void Begin(std::size_t count) {
     const std::size_t wanted = std::bit_ceil(count * 2 + 2);
@@ -37,7 +50,6 @@ class HashSet {
     }
   }
 
- private:
   struct Slot {
     EngineHash hash{};
     std::uint64_t round = 0;

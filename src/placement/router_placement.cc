@@ -116,11 +116,8 @@ void RouterPlacement::FindInText() {
 bool RouterPlacement::RepeatsBlock(const RouterEvent& event) {
   if (event.type != EventType::kStored) return false;
   const auto blocks = std::span(batch_.blocks).subspan(event.blocks.begin, event.blocks.count);
-  if (blocks.size() == 1) return event.parent == blocks.front().engine;
-  seen_.Begin(blocks.size() + 1);
-  if (event.parent) seen_.Insert(*event.parent);
-  return !std::all_of(blocks.begin(), blocks.end(),
-                      [&](const wire::RouterBlock& block) { return seen_.Insert(block.engine); });
+  return seen_.FindRepeated(event.parent, blocks,
+                            [](const wire::RouterBlock& block) { return block.engine; });
 }
 
 void RouterPlacement::Add(const RouterEvent& event, Rank rank, PlacementBatch& out) {

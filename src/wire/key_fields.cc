@@ -154,14 +154,14 @@ bool ReadMmInfo(FieldContext& context, Slice& objects) {
 bool ReadLoraId(FieldContext& context, EngineEvent& event) {
   MsgpackReader& in = context.in;
   event.lora_id.reset();
-  event.odd_lora_id = false;
-  if (in.TakeNil()) return true;
-  event.odd_lora_id = true;
+  event.odd_lora_id = !in.TakeNil();
+  if (!event.odd_lora_id) return true;
   if (in.AtArray() || in.AtMap()) return in.Skip(context.limits.depth_max);
   MsgpackItem item;
   if (!in.Read(item)) return false;
-  event.odd_lora_id = !item.is_integer();
-  if (item.is_integer()) event.lora_id = item.number;
+  if (!item.is_integer()) return true;
+  event.lora_id = item.number;
+  event.odd_lora_id = false;
   return true;
 }
 

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <limits>
 #include <optional>
 #include <string_view>
 
 #include <simdjson.h>
 
-#include "base/text.h"
 #include "wire/batch_mark.h"
+#include "wire/hex_digest.h"
 #include "wire/json_items.h"
 #include "wire/readable_list.h"
 #include "wire/trtllm_memory.h"
@@ -45,13 +44,6 @@ bool Take(const dom::element& object, std::string_view key, T& value) {
   return !found || found->get(value) == simdjson::SUCCESS;
 }
 
-// The first 16 of 64 hex digits: the integer form of the same digest.
-std::optional<std::uint64_t> FromDigest(std::string_view text) {
-  const auto is_digit = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
-  if (text.size() != 64 || !std::all_of(text.begin(), text.end(), is_digit)) return std::nullopt;
-  return ParseNumber<std::uint64_t>(text.substr(0, 16), 16);
-}
-
 // A number of either sign, or a digest, of which `batch` keeps the digits.
 std::optional<EngineHash> ToHash(const dom::element& value, EventBatch& batch) {
   std::uint64_t number = 0;
@@ -62,7 +54,7 @@ std::optional<EngineHash> ToHash(const dom::element& value, EventBatch& batch) {
     return EngineHash{static_cast<std::uint64_t>(negative)};
   }
   if (value.get(text) != simdjson::SUCCESS) return std::nullopt;
-  const auto digest = FromDigest(text);
+  const auto digest = HexDigestHead(text);
   if (!digest) return std::nullopt;
   const EngineHash hash{*digest};
   batch.digests.push_back({hash, hash, text});
@@ -372,7 +364,7 @@ class TrtllmJsonDecoder::Impl {
       if (value->get(objects) != simdjson::SUCCESS) return DecodeErrc::kWrongType;
       for (const dom::element object : objects) {
         std::string_view digest;
-        if (!Take(object, "hash", digest) || !FromDigest(digest)) return DecodeErrc::kWrongType;
+        if (!Take(object, "hash", digest) || !HexDigestHead(digest)) return DecodeErrc::kWrongType;
         const auto start = Get<std::int64_t>(object, "start_offset").value_or(0);
         if (!add_key(ExtraKey::Kind::kTextOffset, digest, start)) return DecodeErrc::kOverLimit;
       }
