@@ -167,7 +167,7 @@ class ListReader {
   // the numbers are: they are judged together.
   bool TakeOrdinary(std::size_t stride, std::uint64_t commas) {
     if (number_ || start_ < 8) return false;
-    if (numbers_.size() < count_ + kStride) numbers_.resize(numbers_.size() * 2 + kStride);
+    MakeRoom(kStride);
     std::uint32_t* next = numbers_.data() + count_;
     std::size_t start = start_;
     bool odd = false;
@@ -183,6 +183,10 @@ class ListReader {
     start_ = start;
     count_ = static_cast<std::size_t>(next - numbers_.data());
     return true;
+  }
+
+  void MakeRoom(std::size_t more) {
+    if (numbers_.size() < count_ + more) numbers_.resize(numbers_.size() * 2 + kStride);
   }
 
   // `end` is the first character from start_ on that is no digit. False: the list ends, at end_.
@@ -212,7 +216,7 @@ class ListReader {
         value = value * 10 + static_cast<std::uint64_t>(text_[i] - '0');
       if (value > std::numeric_limits<std::uint32_t>::max()) return false;
     }
-    if (count_ == numbers_.size()) numbers_.resize(count_ * 2 + kStride);
+    MakeRoom(1);
     numbers_[count_++] = static_cast<std::uint32_t>(value);
     return true;
   }
