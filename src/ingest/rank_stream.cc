@@ -17,8 +17,8 @@ Result<void> RankStream::Options::Validate() const {
   if (parked_messages_max == 0 || parked_bytes_max == 0) {
     return Fail(ErrorCode::kInvalidArgument, "the parking place must have room for a message");
   }
-  if (replay_attempts == 0 || replay_silence <= Millis{0} || retry_first <= Millis{0} ||
-      retry_max < retry_first || snapshot_max <= Millis{0}) {
+  if (replay_attempts == 0 || replay_silence <= Millis{0} || replay_max <= Millis{0} ||
+      retry_first <= Millis{0} || retry_max < retry_first || snapshot_max <= Millis{0}) {
     return Fail(ErrorCode::kInvalidArgument,
                 "a replay needs at least one attempt and positive times, retry_max the longest");
   }
@@ -409,6 +409,7 @@ void RankStream::ForgetLoss() {
 void RankStream::SetLoss(StateReason reason, std::string detail) {
   loss_ = reason;
   loss_detail_ = std::move(detail);
+  if (reason == StateReason::kReplayFailed) loss_detail_ += "; " + replay_fault_;
   if (snapshot_failed_ && reason != StateReason::kReplayMismatch)
     loss_detail_ += fmt::format("; no snapshot could be taken: {}", snapshot_fault_);
 }
@@ -446,7 +447,7 @@ void RankStream::OnTick(Nanos now) {
     if (waiting_retry_) {
       Ask(now);
     } else {
-      AttemptFailed("it is silent", now);
+      AttemptFailed(now < replay_until_ ? "it is silent" : "it comes in too slowly", now);
     }
   } else if (link_ == Link::kUp) {
     if (heal_at_ && now >= *heal_at_) {

@@ -181,6 +181,7 @@ class RankStream {
     std::size_t parked_bytes_max = 32u << 20;
     std::uint64_t replay_messages_max = 1u << 20;  // beyond: the replay is taken as endless, failed
     Millis replay_silence{5'000};                  // without an answer: the attempt failed
+    Millis replay_max{300'000};                    // not at its end by then: likewise
     std::uint32_t replay_attempts = 4;             // then given up
     Millis retry_first{200};                       // before the second attempt; doubles
     Millis retry_max{5'000};
@@ -447,6 +448,8 @@ class RankStream {
   // is waited for to its end, so that its copies win.
   bool join_at_end_ = false;
   Nanos replay_deadline_{0};  // of the silence, or of the pause before the next attempt
+  Nanos replay_until_{0};     // of the attempt as a whole
+  std::string replay_fault_;  // of the endpoint, when it last failed for good
   std::optional<Nanos> confirm_at_;
   std::optional<Nanos> heal_at_;
   std::optional<Nanos> quiet_at_;  // the stream is silent then

@@ -51,7 +51,8 @@ void RankStream::Ask(Nanos now) {
   answers_ = 0;
   answered_to_.reset();
   waiting_retry_ = false;
-  replay_deadline_ = now + options_.replay_silence;
+  replay_until_ = now + options_.replay_max;
+  replay_deadline_ = now + std::min(options_.replay_silence, options_.replay_max);
   begun_.reset();
   if (purpose_ == Purpose::kSnapshot) {
     ++stats_.snapshots_asked;
@@ -94,7 +95,7 @@ void RankStream::OnReplay(const net::Frames& frames, Nanos now) {
     // One that only repeats itself is as good as silent.
     if (!answered_to_ || sequence > *answered_to_) {
       answered_to_ = sequence;
-      replay_deadline_ = now + options_.replay_silence;
+      replay_deadline_ = std::min<Nanos>(now + options_.replay_silence, replay_until_);
     }
     HandleReplayed(sequence, frames[parts - 1], now);
   }
@@ -347,9 +348,9 @@ void RankStream::AttemptFailed(std::string_view why, Nanos now) {
   replay_broken_ = true;
   heal_at_ = now + options_.heal_interval;
   if (options_.clear_on_loss) Clear();
-  SetLoss(
-      StateReason::kReplayFailed,
-      fmt::format("the replay endpoint failed {} times, the last time because {}", attempt_, why));
+  replay_fault_ =
+      fmt::format("the replay endpoint failed {} times, the last time because {}", attempt_, why);
+  SetLoss(StateReason::kReplayFailed, "what was published may not all be known");
   DrainParked(now);
 }
 

@@ -506,6 +506,58 @@ TEST(RankStream, T25Row75ASilentReplayIsRetriedWithPausesThenGivenUpAndLiveGoesO
   EXPECT_EQ(s.State(), "exact none");
 }
 
+// Every silence is short, and the whole never ends: what came is kept, and live messages do not
+// wait for ever.
+TEST(RankStream, AReplayThatDripsInForEverIsGivenUp) {
+  RankStream::Options options = Stream::Patient();
+  options.replay_max = Millis{10'000};
+  Stream s(true, options);
+  s.Start(2);
+  s.Live(900);
+  s.Take();
+  std::uint64_t next = 3;
+  for (std::uint32_t attempt = 1; attempt <= options.replay_attempts; ++attempt) {
+    for (int i = 0; i < 2; ++i) {
+      s.Pass(Millis{4'000});
+      s.Answer(next++);
+    }
+    s.Pass(Millis{1'999});
+    EXPECT_EQ(s.stats().replays_failed, attempt - 1);
+    s.Pass(Millis{1});
+    EXPECT_EQ(s.stats().replays_failed, attempt);
+    s.Take();
+    if (attempt == options.replay_attempts) break;
+    EXPECT_EQ(s.State(), "warming replaying");
+    s.Pass(Millis{options.retry_first.count() << (attempt - 1)});
+    EXPECT_THAT(s.Take(), ElementsAre(fmt::format("ask {}", next)));
+  }
+  EXPECT_EQ(s.State(), "degraded replay_failed");
+  EXPECT_NE(s.detail().find("it comes in too slowly"), std::string_view::npos) << s.detail();
+  EXPECT_EQ(s.stats().missed, 900 - next);
+  s.Live(901);
+  EXPECT_THAT(s.Take(), ElementsAre("apply 901"));
+}
+
+// ... and a look beside the live stream ends, so that there can be another.
+TEST(RankStream, ALookThatDripsInForEverIsGivenUp) {
+  RankStream::Options options = Stream::Patient();
+  options.replay_max = Millis{10'000};
+  options.quiet_after = Millis{1'000};
+  Stream s(true, options);
+  s.Start(2);
+  s.Pass(Millis{60'000});
+  s.Take();
+  s.Live(3);
+  s.Pass(Millis{1'000});
+  EXPECT_THAT(s.Take(), ElementsAre("apply 3", "ask 4"));
+  for (std::uint64_t i = 4; i < 7; ++i) {
+    s.Answer(i);
+    s.Pass(Millis{4'000});
+  }
+  EXPECT_THAT(s.Take(), ElementsAre("apply 4", "apply 5", "apply 6", "ask 7"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
 TEST(RankStream, AHealingReplayThatGetsNoAnswerKeepsWhatIsKnown) {
   Stream s(true);
   s.Start(2);
