@@ -34,6 +34,7 @@ void RankStream::Adopt(const std::optional<StreamPosition>& applied, Nanos now) 
   adopted_ = true;
   adopted_whole_ = applied.has_value();
   dirty_ = true;
+  known_from_ = 0;
   down_since_ = now;
   if (applied) {
     PassTo(applied->message + 1, MessageFate::kEarlier);
@@ -68,9 +69,13 @@ void RankStream::OnLinkUp(Nanos now) {
   recent_.clear();
   first_live_.reset();
   linked_before_ = again;
+  undrained_ = again && backlog_ != Backlog::kBuffered;
   live_publisher_.reset();
   snapshot_failed_ = false;
   snapshot_from_ = Nanos{0};
+  finds_ = 0;
+  refused_live_ = 0;
+  looked_back_ = false;
   ForgetProof();
   if (!HasReplay()) {
     if (again && next_ && backlog_ != Backlog::kBuffered) {
@@ -79,10 +84,10 @@ void RankStream::OnLinkUp(Nanos now) {
                        "meanwhile, or by which engine",
                        *next_));
     }
-    between_links_ = again && backlog_ != Backlog::kBuffered && options_.clear_on_loss;
     return;
   }
   confirm_wanted_ = true;
+  LookWhenQuiet(now);
   const bool verifiable =
       adopted_ ? next_.has_value()
                : again && (last_digest_ || (known_publisher_ && next_.value_or(0) > 0));
@@ -113,17 +118,18 @@ void RankStream::OnLive(const net::Frames& frames, Nanos now) {
       return PublishState();
     case FrameFault::kCount:
       ++stats_.bad_frame_count;
-      return;
+      break;
     case FrameFault::kSequence:
       ++stats_.bad_sequence;
-      return;
+      break;
     case FrameFault::kPlaneFrame:
       ++stats_.bad_plane_frame;
-      return;
+      break;
     case FrameFault::kIdentity:
       ++stats_.bad_identity;
-      return;
+      break;
   }
+  ++refused_live_;
 }
 
 void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> payload,
@@ -137,7 +143,7 @@ void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> p
     if (leftovers_ && sequence == *next_) ApplyNext(sequence, payload, false);
     return;
   }
-  if (between_links_ && !publisher) {
+  if (undrained_ && !publisher && !HasReplay() && options_.clear_on_loss) {
     // Nothing could take back what an engine left that is gone, if the numbers of the next one go
     // on from there. A publisher has a name.
     ++stats_.late;
@@ -162,16 +168,19 @@ void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> p
   }
   if (newest_ && sequence <= *newest_ && HandleOld(sequence, digest, payload, now)) return;
   if (DoubtsReplay(sequence, digest, now)) Begin(Purpose::kVerify, now);
-  if (HasReplay() && !publisher && options_.quiet_after > Millis{0}) {
-    quiet_pause_ = options_.quiet_after;
-    quiet_at_ = now + quiet_pause_;
+  finds_ = 0;
+  refused_live_ = 0;
+  if (publisher) {
+    quiet_at_.reset();  // it is asked for its state instead
+  } else {
+    LookWhenQuiet(now);
   }
   if (!first_live_) first_live_ = sequence;
   newest_ = sequence;
   stray_.reset();
   Remember(sequence, digest);
   const bool ahead = next_ ? sequence > *next_ || (Blocking() && sequence == *next_) : Blocking();
-  if (publisher && ahead && sink_.Empties(payload)) return Overtake(sequence, payload, now);
+  if (ahead && MayMend(false) && sink_.Empties(payload)) return Overtake(sequence, payload, now);
   if (Blocking()) {
     Park(sequence, payload);
     FinishWhenJoined(now);
@@ -244,6 +253,7 @@ bool RankStream::Advance(std::uint64_t sequence, std::span<const std::byte> payl
   if (sequence > *next_) {
     ++stats_.gaps;
     if (HasReplay() && !replay_broken_) {
+      NoteLastKnown();
       Begin(Purpose::kFill, now);
       return false;
     }
@@ -257,9 +267,12 @@ bool RankStream::Advance(std::uint64_t sequence, std::span<const std::byte> payl
 
 void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> payload,
                            bool replayed) {
+  const bool mends = loss_ != StateReason::kNone && MayMend(replayed) && sink_.Empties(payload);
+  if (mends) Clear();
+  if (mends || sequence == 0) history_from_start_ = true;
   dirty_ = true;
   adopted_ = false;
-  if (sequence == 0) history_from_start_ = true;
+  if (!known_from_) known_from_ = sequence;
   unread_ = false;
   MessageFate fate = replayed ? MessageFate::kReplayed : MessageFate::kApplied;
   if (sink_.Apply(sequence, payload) == StreamSink::Outcome::kUndecodable) {
@@ -287,6 +300,16 @@ void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> pa
   if (!replayed) return;
   Remember(sequence, *last_digest_);
   if (!proven_) told_.emplace(sequence, *last_digest_);
+}
+
+void RankStream::LookWhenQuiet(Nanos now) {
+  if (!HasReplay() || options_.quiet_after <= Millis{0}) return;
+  quiet_pause_ = options_.quiet_after;
+  quiet_at_ = now + quiet_pause_;
+}
+
+bool RankStream::MayMend(bool replayed) const {
+  return !foreign_ && (replayed || live_publisher_ || !undrained_);
 }
 
 void RankStream::Park(std::uint64_t sequence, std::span<const std::byte> payload) {
@@ -360,12 +383,16 @@ void RankStream::Clear() {
   ForgetLoss();
   unread_ = false;
   undecodable_confirmed_ = false;
+  last_known_.reset();
   unfilled_from_.reset();
+  unfilled_digest_.reset();
+  known_from_.reset();
 }
 
 void RankStream::GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last) {
   CountMissed(last + 1 - first);
   hole_ = true;
+  const std::uint64_t from = options_.clear_on_loss ? 0 : unfilled_from_.value_or(first);
   // None is missing where the ring begins right at the next one: but the one before, which would
   // tell that the engine is still the same, is gone.
   Lose(reason, last + 1 == first
@@ -373,6 +400,10 @@ void RankStream::GiveUp(StateReason reason, std::uint64_t first, std::uint64_t l
                                  "another engine's",
                                  first)
                    : fmt::format("{} messages from {} on are lost", last + 1 - first, first));
+  if (reason == StateReason::kReplayFailed) {
+    unfilled_from_ = from;
+    if (failure_) failure_->gap = true;
+  }
   PassTo(last + 1, MessageFate::kMissed);
   last_digest_.reset();
   unread_ = false;
@@ -402,6 +433,7 @@ void RankStream::CountMissed(std::uint64_t messages) {
 }
 
 void RankStream::ForgetLoss() {
+  failure_.reset();
   loss_ = StateReason::kNone;
   loss_detail_.clear();
 }
@@ -453,6 +485,9 @@ void RankStream::OnTick(Nanos now) {
     if (heal_at_ && now >= *heal_at_) {
       if (foreign_) {
         LookForRelease(now);
+      } else if (loss_ == StateReason::kHistoryGone) {
+        looked_back_ = true;
+        Begin(Purpose::kReach, now);
       } else {
         Begin(unfilled_from_ && !replay_broken_ ? Purpose::kRefill : Purpose::kConfirm, now);
       }
@@ -467,7 +502,11 @@ void RankStream::OnTick(Nanos now) {
     } else if (quiet_at_ && now >= *quiet_at_) {
       quiet_pause_ = std::min(2 * quiet_pause_, options_.heal_interval);
       quiet_at_ = now + quiet_pause_;
-      if (HasReplay() && !replay_broken_ && next_) Begin(Purpose::kConfirm, now);
+      if (plane_) quiet_at_.reset();
+      if (HasReplay() && !replay_broken_ && next_) {
+        NoteLastKnown();
+        Begin(Purpose::kConfirm, now);
+      }
     }
   } else if (link_ != Link::kUp && dirty_ && options_.drop_after_disconnect > Millis{0} &&
              now - down_since_ >= options_.drop_after_disconnect) {

@@ -61,7 +61,8 @@ class StreamSink {
   [[nodiscard]] virtual std::uint64_t gathered() const = 0;
   // The rank holds what was gathered and nothing else: what events up to `last_event` came to.
   virtual void Swap(std::uint64_t last_event) = 0;
-  // Whether nothing that came before the message matters for what the rank holds after it.
+  // Whether nothing that came before the message matters for what the rank holds after it. Asked
+  // where it would mend something.
   virtual bool Empties(std::span<const std::byte> payload) = 0;
 
   virtual void SetState(RankState state, StateReason reason, std::string_view detail) = 0;
@@ -130,8 +131,12 @@ struct StreamStats {
 //   long as it only does not know them, what it told is kept, degraded likewise. Messages of a
 //   connection that broke may come behind the report of the next one, so that there a second
 //   witness decides. Numbers far beyond the live ones are not believed at all.
-// * Gap: the missing messages are replayed before anything newer is applied. A stream that falls
+// * Gap: the missing messages are replayed before anything newer is applied. A look afterwards asks
+//   for the last one before it: if its bytes differ, the engine was replaced behind something that
+//   kept the link up, which is a restart. A stream that falls
 //   silent may have lost its last ones, which no newer one shows: the endpoint is asked.
+//   If it has messages again and again that never come live, the rank is degraded(not_live): the
+//   subscription is to another topic, or live messages are refused for their frames.
 // * A live message that differs from what the endpoint told under its number ends all trust in the
 //   endpoint, as if nothing had been proven.
 // * A restart is a message 0, a number far below one seen, or a lower number on a new connection,
@@ -150,6 +155,12 @@ struct StreamStats {
 //   keep the blocks known so far by default, because nothing could rebuild them: a block whose
 //   removal was lost stays until the engine names it again. With `clear_on_loss` every loss clears,
 //   so that the index never overcounts whatever is lost.
+// * An endpoint that failed and answers again is asked how far its ring reaches back. Where that is
+//   message 0, history starts over. Else what was given up meanwhile is applied, and all that came
+//   after it once more; only if the ring has lost it, too, the loss is history_gone. That is looked
+//   at once more, in case the endpoint told less than its ring has.
+// * A message that empties the rank makes everything before it needless: a recovery under way, and
+//   what was lost. (Not where it may be a leftover of the connection before.)
 //
 // A publisher of RouterEvents (its messages are envelopes) can tell all that its rank holds at one
 // message. It is asked for that where messages cannot be fetched any more:
@@ -159,7 +170,6 @@ struct StreamStats {
 //   nothing and is asked for again, with pauses that grow. When none is to be had, the loss is
 //   treated like an engine's, and a look now and then whether the publisher answers leads to
 //   another attempt; of one that drips in and had not ended within snapshot_max, after as long.
-// * A message that empties the rank makes everything before it needless, a recovery under way, too.
 // * Another publisher on one connection is a restart. That of the live messages has to be that of
 //   the endpoint: if it is not again and again, the endpoint is another's, as above. A snapshot of
 //   another publisher than that of the live messages, or from before what was applied, is not
@@ -221,7 +231,7 @@ class RankStream {
   void OnLink(net::LinkEvent event, Nanos now);
   void OnLive(const net::Frames& frames, Nanos now);
   // Every live message that arrived before all links that were told of has been handed over.
-  void OnDrained() { between_links_ = false; }
+  void OnDrained() { undrained_ = false; }
   void OnReplay(const net::Frames& frames, Nanos now);
   void OnTick(Nanos now);
 
@@ -253,7 +263,9 @@ class RankStream {
                 // the first witness if that is older
     kFill,      // from the first missing message
     kConfirm,   // from the next message or the first witness, beside the live stream
-    kRefill,    // from the first message an earlier answer ended before, beside the live stream
+    kRefill,    // from the first message that was given up, beside the live stream
+    kReach,     // from 0, of one that failed or told too little: how far back its ring reaches,
+                // likewise
     kSnapshot,  // all at once
     kState,     // how well the publisher knows its rank, beside the live stream
     kRelease,   // whether a disowned endpoint knows the newest live message by now, beside it
@@ -277,6 +289,11 @@ class RankStream {
   // Applies the message when it is next; finds gaps. False when it has to wait for a replay.
   bool Advance(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
   void ApplyNext(std::uint64_t sequence, std::span<const std::byte> payload, bool replayed);
+  // The endpoint is asked when nothing comes for a while.
+  void LookWhenQuiet(Nanos now);
+  // Whether a message that empties the rank, and is of this connection or `replayed`, may be taken
+  // to do so.
+  [[nodiscard]] bool MayMend(bool replayed) const;
   void Park(std::uint64_t sequence, std::span<const std::byte> payload);
   void ClearParked();
   void DrainParked(Nanos now);
@@ -297,6 +314,10 @@ class RankStream {
   void PublishState();
 
   // rank_stream_replay.cc: the replay side.
+  // The next look begins with the last message that was applied.
+  void NoteLastKnown();
+  // What the end of an answer says of who gave it.
+  void NoteEndOf(const net::Frames& frames);
   void HandleReplayed(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
   // Holds an answer against the witnesses. False when the endpoint is another engine's.
   [[nodiscard]] bool Testify(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
@@ -319,6 +340,19 @@ class RankStream {
   void HandleUnfilled(std::uint64_t target, Nanos now);
   // Goes back to the first message that was missing; what is applied again ends as it was.
   void Rewind();
+  // How far the ring of an endpoint that failed reaches back. True when the message is the next
+  // one.
+  bool HandleReach(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now);
+  // An endpoint may have told less for a moment than its ring has.
+  [[nodiscard]] bool MayLookBack() const {
+    return loss_ == StateReason::kHistoryGone && !plane_ && !looked_back_;
+  }
+  // It does not reach back to what was given up.
+  void HandleOutrun(std::uint64_t sequence, Nanos now);
+  // The replay endpoint is given up for now.
+  void NoteFailure();
+  // It has told all that came since.
+  void EndFailure();
   void Begin(Purpose purpose, Nanos now);
   void Ask(Nanos now);
   void AttemptFailed(std::string_view why, Nanos now);
@@ -361,8 +395,8 @@ class RankStream {
   // Whether live messages have to wait.
   [[nodiscard]] bool Blocking() const {
     return purpose_ != Purpose::kNone && purpose_ != Purpose::kConfirm &&
-           purpose_ != Purpose::kRefill && purpose_ != Purpose::kState &&
-           purpose_ != Purpose::kRelease;
+           purpose_ != Purpose::kRefill && purpose_ != Purpose::kReach &&
+           purpose_ != Purpose::kState && purpose_ != Purpose::kRelease;
   }
 
   // Whether the publisher is being asked for more than messages.
@@ -382,7 +416,7 @@ class RankStream {
   Nanos down_since_{0};
   bool linked_before_ = false;  // this connection is not the first
   bool leftovers_ = false;      // what comes without a connection goes on with the last one
-  bool between_links_ = false;  // what comes may be of an earlier connection, and is dropped
+  bool undrained_ = false;      // what comes may be of an earlier connection
 
   // The stream position: everything below `next_` was applied or given up. None: nothing seen yet.
   std::optional<std::uint64_t> next_;
@@ -418,6 +452,9 @@ class RankStream {
   // The last message that it told and that was applied, while nothing is proven: who proves the
   // endpoint must have told the same. Replay requests may end at different engines.
   std::optional<std::pair<std::uint64_t, Digest>> told_;
+  // The last message before what the endpoint told last, which another engine would not know. A
+  // publisher says itself who it is.
+  std::optional<std::pair<std::uint64_t, Digest>> last_known_;
   Millis release_pause_{0};  // before a disowned endpoint is looked at again
   Nanos witness_from_{0};    // no live message before is one
   bool sought_ = false;      // the request under way was made for them
@@ -428,14 +465,29 @@ class RankStream {
 
   Purpose purpose_ = Purpose::kNone;
   std::uint64_t asked_ = 0;
+  std::uint64_t asked_at_ = 0;  // next_ then
   std::uint32_t attempt_ = 0;
   std::uint64_t answers_ = 0;                 // of this attempt
   std::optional<std::uint64_t> passed_next_;  // next_ when a look's answer began behind it
   bool hole_ = false;                         // this replay left messages out
+  bool filled_ = false;                       // ... told some that were new
   bool waiting_retry_ = false;
   bool unfilled_ = false;  // the last answer ended too early and brought nothing
-  // The first message that was given up because answers ended before it.
+  // The first message that was given up because answers ended before it, or the endpoint failed,
+  // and may be had later; and the bytes of the one before it, where only those show that it still
+  // is the same engine.
   std::optional<std::uint64_t> unfilled_from_;
+  std::optional<Digest> unfilled_digest_;
+  // The loss when the endpoint failed, which is what is left of it when all that came since has
+  // been had after all.
+  struct Failure {
+    StateReason loss = StateReason::kNone;
+    std::string loss_detail;
+    bool gap = false;  // blocks are known from before and from behind what is missing
+  };
+  std::optional<Failure> failure_;
+  bool looked_back_ = false;                 // what is gone was looked for once more
+  std::optional<std::uint64_t> known_from_;  // the first message applied since the last clear
   // Messages below were applied before the stream went back; it has to get there again.
   std::optional<std::uint64_t> rewound_from_;
   bool replay_broken_ = false;  // given up; gaps are not asked for until it is tried again
@@ -447,12 +499,18 @@ class RankStream {
   // The parked messages may begin with some that the old engine left in the transport: the replay
   // is waited for to its end, so that its copies win.
   bool join_at_end_ = false;
-  Nanos replay_deadline_{0};  // of the silence, or of the pause before the next attempt
-  Nanos replay_until_{0};     // of the attempt as a whole
-  std::string replay_fault_;  // of the endpoint, when it last failed for good
+  Nanos replay_deadline_{0};   // of the silence, or of the pause before the next attempt
+  Nanos replay_until_{0};      // of the attempt as a whole
+  std::string replay_fault_;   // of the endpoint, when it last failed for good
+  std::string attempt_fault_;  // of the attempt before this one
   std::optional<Nanos> confirm_at_;
   std::optional<Nanos> heal_at_;
   std::optional<Nanos> quiet_at_;  // the stream is silent then
+  // Looks since the last live message of this connection that found messages which never came live,
+  // and whether the one under way has.
+  std::uint32_t finds_ = 0;
+  bool look_found_ = false;
+  std::uint64_t refused_live_ = 0;  // live messages refused for their frames since then
   Millis quiet_pause_{0};
   std::optional<std::uint64_t> answered_to_;  // the newest message of this attempt's answers
 

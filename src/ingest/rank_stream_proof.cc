@@ -140,6 +140,7 @@ void RankStream::Disown(std::string why, Nanos now) {
   foreign_ = true;
   replay_broken_ = false;
   unfilled_from_.reset();
+  unfilled_digest_.reset();
   confirm_at_.reset();
   heal_at_.reset();
   state_at_.reset();

@@ -12,6 +12,8 @@ namespace kvr::ingest {
 void RankStream::Begin(Purpose purpose, Nanos now) {
   purpose_ = purpose;
   attempt_ = 0;
+  filled_ = false;
+  attempt_fault_.clear();
   hole_ = false;
   unfilled_ = false;
   rewound_from_.reset();
@@ -31,14 +33,16 @@ void RankStream::Ask(Nanos now) {
       break;
     case Purpose::kConfirm:
       asked_ = next_.value_or(0);
+      if (last_known_) asked_ = std::min(asked_, last_known_->first);
       if (!witnesses_.empty()) asked_ = std::min(asked_, witnesses_.begin()->first);
       if (!witnesses_.empty() && told_) asked_ = std::min(asked_, told_->first);
       break;
     case Purpose::kRebuild:
+    case Purpose::kReach:
       asked_ = 0;
       break;
     case Purpose::kRefill:
-      asked_ = *unfilled_from_;
+      asked_ = *unfilled_from_ - (unfilled_digest_ ? 1 : 0);
       break;
     case Purpose::kRelease:
       asked_ = *newest_;
@@ -46,9 +50,11 @@ void RankStream::Ask(Nanos now) {
     default:
       asked_ = next_.value_or(0);
   }
+  asked_at_ = next_.value_or(0);
   sought_ = !witnesses_.empty() && asked_ <= witnesses_.begin()->first;
   ++attempt_;
   answers_ = 0;
+  look_found_ = false;
   answered_to_.reset();
   waiting_retry_ = false;
   replay_until_ = now + options_.replay_max;
@@ -61,6 +67,11 @@ void RankStream::Ask(Nanos now) {
   if (purpose_ == Purpose::kState) return sink_.AskState();
   if (Blocking()) ++stats_.replays_started;
   sink_.StartReplay(asked_);
+}
+
+void RankStream::NoteLastKnown() {
+  const bool has = last_digest_ && !plane_ && next_.value_or(0) > 0;
+  if (has && !last_known_) last_known_.emplace(*next_ - 1, *last_digest_);
 }
 
 void RankStream::OnReplay(const net::Frames& frames, Nanos now) {
@@ -81,8 +92,9 @@ void RankStream::OnReplay(const net::Frames& frames, Nanos now) {
   } else if (purpose_ == Purpose::kConfirm && loss_ == StateReason::kReplayFailed) {
     // It answers again, whatever it says: what was lost may still be in its ring.
     replay_broken_ = false;
-    Begin(Purpose::kRebuild, now);
+    Begin(Purpose::kReach, now);
   } else if (frames[parts - 1].empty()) {
+    NoteEndOf(frames);
     HandleReplayEnd(now);
   } else if (!ReadSequence(frames[parts - 2], sequence) || sequence == kEndSequence) {
     AttemptFailed("an answer has no sequence number", now);
@@ -102,6 +114,16 @@ void RankStream::OnReplay(const net::Frames& frames, Nanos now) {
   PublishState();
 }
 
+void RankStream::NoteEndOf(const net::Frames& frames) {
+  // ["", topic, publisher, end, ""] of an event plane, which so says whose it is when it has no
+  // message to say so.
+  std::uint64_t publisher = 0;
+  if (plane_ || answers_ > 0 || frames.size() != 5 || !ReadSequence(frames[2], publisher)) return;
+  plane_ = true;
+  upstream_state_ = RankState::kWarming;  // nothing is known before it tells
+  upstream_reason_ = StateReason::kConnecting;
+}
+
 void RankStream::HandleReplayed(std::uint64_t sequence, std::span<const std::byte> payload,
                                 Nanos now) {
   if (!Testify(sequence, payload, now)) return;
@@ -115,6 +137,16 @@ void RankStream::HandleReplayed(std::uint64_t sequence, std::span<const std::byt
         return Disown(std::string(kOtherPublisher), now);
       }
       return AttemptFailed(kOtherPublisher, now);
+    }
+  }
+  if (purpose_ == Purpose::kConfirm && last_known_ && sequence >= last_known_->first) {
+    const bool other =
+        sequence == last_known_->first && MessageDigest(payload) != last_known_->second;
+    last_known_.reset();
+    if (other) {
+      // Another engine has come as far, and nothing else showed it.
+      ++stats_.restarts;
+      return StartOver(true, now);
     }
   }
   ++answers_;
@@ -153,6 +185,12 @@ void RankStream::HandleReplayed(std::uint64_t sequence, std::span<const std::byt
   }
   if (ids) known_publisher_ = ids->publisher_id;
   if (asked_ + 1 == sequence) hole_ = false;  // it was asked for again, and is there
+  if (purpose_ == Purpose::kConfirm && !look_found_) {
+    look_found_ = true;
+    ++finds_;
+    quiet_pause_ = options_.quiet_after;
+  }
+  filled_ = true;
   ApplyNext(sequence, payload, true);
   FinishWhenJoined(now);
 }
@@ -209,17 +247,70 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
       hole_ = true;
       return false;
     case Purpose::kRefill:
-      if (sequence == *unfilled_from_) {
+      if (sequence == *unfilled_from_ && !unfilled_digest_) {
         Rewind();
         return true;
       }
+      if (sequence == asked_ && MessageDigest(payload) == unfilled_digest_) {
+        Rewind();
+        return false;
+      }
+      if (sequence == asked_) {
+        ++stats_.restarts;
+        StartOver(true, now);
+        return false;
+      }
       // The ring no longer reaches back so far, or does not keep to what it is asked.
+      if (loss_ == StateReason::kReplayFailed) {
+        HandleOutrun(sequence, now);
+        return false;
+      }
       unfilled_from_.reset();
       if (!Recover(now)) StopReplay();
       return false;
+    case Purpose::kReach:
+      return HandleReach(sequence, payload, now);
     default:
       return true;
   }
+}
+
+bool RankStream::HandleReach(std::uint64_t sequence, std::span<const std::byte> payload,
+                             Nanos now) {
+  if (sequence == 0) {
+    ++stats_.replays_started;
+    purpose_ = Purpose::kRebuild;
+    return HandleFirstReplayed(sequence, payload, now);
+  }
+  if (loss_ == StateReason::kHistoryGone) {
+    StopReplay();
+    return false;
+  }
+  const bool missing = unfilled_from_.has_value();
+  if (missing && sequence + (unfilled_digest_ ? 1 : 0) <= *unfilled_from_) {
+    Begin(Purpose::kRefill, now);
+  } else if (!missing && next_ && last_digest_) {
+    Begin(Purpose::kVerify, now);
+  } else {
+    HandleOutrun(sequence, now);
+  }
+  return false;
+}
+
+void RankStream::HandleOutrun(std::uint64_t sequence, Nanos now) {
+  const bool sound =
+      !failure_ ||
+      (!failure_->gap && !unfilled_digest_ &&
+       (failure_->loss == StateReason::kNone || failure_->loss == StateReason::kHistoryGone));
+  if (!sound || !known_from_ || sequence <= *known_from_) return Begin(Purpose::kRebuild, now);
+  if (Recover(now)) return;
+  // What is known is a part of what the engine holds, and more than its ring would tell.
+  StopReplay();
+  failure_.reset();
+  unfilled_from_.reset();
+  SetLoss(StateReason::kHistoryGone,
+          fmt::format("messages before {} were not to be had when the replay endpoint failed",
+                      *known_from_));
 }
 
 void RankStream::HandleReplayEnd(Nanos now) {
@@ -233,6 +324,11 @@ void RankStream::HandleReplayEnd(Nanos now) {
     return HealLater(now);
   }
   if (purpose_ == Purpose::kRefill) return HealLater(now);
+  if (purpose_ == Purpose::kReach && loss_ == StateReason::kHistoryGone) return StopReplay();
+  if (purpose_ == Purpose::kReach) {
+    ++stats_.replays_started;
+    purpose_ = Purpose::kRebuild;  // which came to nothing
+  }
   const bool unknown = purpose_ == Purpose::kVerify ||  // the last applied message did not come
                        (purpose_ == Purpose::kRebuild && answers_ == 0);
   if (unknown && (adopted_ || next_.value_or(0) > 0)) {
@@ -262,7 +358,7 @@ void RankStream::HandleReplayEnd(Nanos now) {
 }
 
 void RankStream::HandleUnfilled(std::uint64_t target, Nanos now) {
-  const bool progress = *next_ > asked_ && answers_ > 0;
+  const bool progress = *next_ > asked_at_ && answers_ > 0;
   purpose_ = Purpose::kFill;
   if (progress) {
     // What is missing may have been published while the engine answered.
@@ -287,14 +383,40 @@ void RankStream::HandleUnfilled(std::uint64_t target, Nanos now) {
 void RankStream::Rewind() {
   ++stats_.replays_started;
   purpose_ = Purpose::kFill;
-  rewound_from_ = next_;
+  if (next_ > *unfilled_from_) rewound_from_ = next_;
+  asked_at_ = *unfilled_from_;
   GoBackTo(*unfilled_from_);
-  last_digest_.reset();
+  last_digest_ = unfilled_digest_;
   unfilled_from_.reset();
+  unfilled_digest_.reset();
   sink_.NoteLoss();  // copies that come a second time must not count twice
+  if (loss_ == StateReason::kReplayFailed && failure_ && !failure_->gap) return EndFailure();
+  failure_.reset();
   SetLoss(
       StateReason::kGapUnrepaired,
       fmt::format("messages from {} on came after newer ones; copies are counted anew", *next_));
+}
+
+void RankStream::NoteFailure() {
+  if (options_.clear_on_loss) {
+    Clear();
+    unfilled_from_ = 0;
+  } else if (!failure_) {
+    const bool anew = purpose_ == Purpose::kRebuild || !next_;
+    failure_ = {loss_, loss_detail_, anew && dirty_};
+    if (!unfilled_from_ && anew) unfilled_from_ = 0;
+    if (!unfilled_from_ && purpose_ == Purpose::kVerify) {
+      unfilled_from_ = next_;
+      unfilled_digest_ = last_digest_;
+    }
+  }
+  SetLoss(StateReason::kReplayFailed, "what was published may not all be known");
+}
+
+void RankStream::EndFailure() {
+  loss_ = failure_->loss;
+  loss_detail_ = std::move(failure_->loss_detail);
+  failure_.reset();
 }
 
 void RankStream::FinishWhenJoined(Nanos now) {
@@ -307,6 +429,8 @@ void RankStream::FinishWhenJoined(Nanos now) {
 
 void RankStream::FinishReplay(Nanos now) {
   ++(hole_ ? stats_.replays_incomplete : stats_.replays_completed);
+  const bool whole = !hole_ && !unfilled_from_ && failure_ && !failure_->gap;
+  if (whole && loss_ == StateReason::kReplayFailed) EndFailure();
   if (plane_) {
     state_pause_ = options_.confirm_after;
     state_at_ = now;
@@ -316,13 +440,15 @@ void RankStream::FinishReplay(Nanos now) {
 
 void RankStream::Resume(Nanos now) {
   StopReplay();
+  if (!filled_) last_known_.reset();
   if (join_at_end_) witnesses_.clear();  // they may be of the old engine
-  if (confirm_wanted_ || !witnesses_.empty()) confirm_at_ = now + ConfirmPause();
+  if (confirm_wanted_ || !witnesses_.empty() || last_known_) confirm_at_ = now + ConfirmPause();
   confirm_wanted_ = false;
   join_at_end_ = false;
   // The endpoint works, so what it failed to give earlier is worth asking for again.
   if (loss_ == StateReason::kReplayFailed) heal_at_ = now + options_.heal_interval;
   if (unfilled_from_) heal_at_ = now + options_.retry_max;
+  if (MayLookBack()) heal_at_ = now + options_.heal_interval;
   DrainParked(now);
 }
 
@@ -340,17 +466,18 @@ void RankStream::AttemptFailed(std::string_view why, Nanos now) {
   if (attempt_ < options_.replay_attempts) {
     // What came is kept and the rest asked for.
     if (purpose_ == Purpose::kRebuild && answers_ > 0) purpose_ = Purpose::kFill;
+    attempt_fault_ = why;
     return PauseAttempt(now);
   }
   // The stream goes on without it. What is known stays: nothing says that it is wrong.
+  replay_fault_ =
+      fmt::format("the replay endpoint failed {} times, the last time because {}", attempt_, why);
+  NoteFailure();
+  if (!filled_) last_known_.reset();
   purpose_ = Purpose::kNone;
   waiting_retry_ = false;
   replay_broken_ = true;
   heal_at_ = now + options_.heal_interval;
-  if (options_.clear_on_loss) Clear();
-  replay_fault_ =
-      fmt::format("the replay endpoint failed {} times, the last time because {}", attempt_, why);
-  SetLoss(StateReason::kReplayFailed, "what was published may not all be known");
   DrainParked(now);
 }
 
@@ -362,7 +489,7 @@ void RankStream::PauseAttempt(Nanos now) {
 
 void RankStream::HealLater(Nanos now) {
   StopReplay();
-  if (replay_broken_ || unfilled_from_) heal_at_ = now + options_.heal_interval;
+  if (replay_broken_ || unfilled_from_ || MayLookBack()) heal_at_ = now + options_.heal_interval;
 }
 
 void RankStream::StopReplay() {

@@ -123,6 +123,8 @@ void RankStream::HandleEnd(const wire::SnapshotSeal& seal, Nanos now) {
   unread_ = false;
   undecodable_confirmed_ = false;
   unfilled_from_.reset();
+  unfilled_digest_.reset();
+  known_from_ = 0;
   replay_broken_ = false;
   too_many_.reset();
   ForgetLoss();
@@ -206,6 +208,7 @@ void RankStream::ChangePublisher(bool keep_parked, Nanos now) {
 
 void RankStream::Overtake(std::uint64_t sequence, std::span<const std::byte> payload, Nanos now) {
   ++stats_.overtaken;
+  if (!Blocking()) ++stats_.gaps;
   for (auto at = parked_.begin(); at != parked_.end() && at->first <= sequence;) {
     parked_bytes_ -= at->second.size();
     at = parked_.erase(at);
@@ -215,7 +218,7 @@ void RankStream::Overtake(std::uint64_t sequence, std::span<const std::byte> pay
   ApplyNext(sequence, payload, false);
   history_from_start_ = true;
   known_publisher_ = live_publisher_;
-  if (HasReplay() && !state_at_) state_at_ = now + options_.confirm_after;
+  if (live_publisher_ && HasReplay() && !state_at_) state_at_ = now + options_.confirm_after;
   Resume(now);
 }
 

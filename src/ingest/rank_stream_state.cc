@@ -1,4 +1,8 @@
 // What a RankStream says of itself. See the class comment for the states.
+#include <string>
+
+#include <fmt/format.h>
+
 #include "ingest/rank_stream.h"
 
 namespace kvr::ingest {
@@ -6,6 +10,8 @@ namespace {
 
 // A ring may lag behind once.
 constexpr std::uint32_t kUnknownMax = 2;
+// A subscription may be late once, and the last messages before a pause may be lost.
+constexpr std::uint32_t kFindsMax = 3;
 
 }  // namespace
 
@@ -56,7 +62,11 @@ void RankStream::PublishState() {
                    "the replay ends before the missing messages; they are asked for again");
   } else if (Blocking()) {
     sink_.SetState(RankState::kWarming, StateReason::kReplaying,
-                   purpose_ == Purpose::kSnapshot ? "a snapshot is being taken" : "");
+                   purpose_ == Purpose::kSnapshot ? std::string("a snapshot is being taken")
+                   : attempt_fault_.empty()
+                       ? std::string()
+                       : fmt::format("attempt {} of {}; the last failed because {}", attempt_,
+                                     options_.replay_attempts, attempt_fault_));
   } else if (loss_ != StateReason::kNone) {
     sink_.SetState(RankState::kDegraded, loss_, loss_detail_);
   } else if (DoubtsEndpoint()) {
@@ -66,6 +76,16 @@ void RankStream::PublishState() {
   } else if (unread_) {
     sink_.SetState(RankState::kDegraded, StateReason::kUndecodable,
                    "the last message is no batch; it is asked for again when the next one comes");
+  } else if (finds_ >= kFindsMax) {
+    sink_.SetState(
+        RankState::kDegraded, StateReason::kNotLive,
+        refused_live_ > 0
+            ? fmt::format(
+                  "{} live messages were refused for their frames; what is known comes from "
+                  "the replay endpoint, late",
+                  refused_live_)
+            : std::string("what the engine publishes does not come live, only from the replay "
+                          "endpoint, late; is the `topic` the engine's?"));
   } else if (plane_ && upstream_state_ != RankState::kExact && next_) {
     sink_.SetState(upstream_state_, upstream_reason_,
                    "so its agent says of itself; what it has told is all known here");

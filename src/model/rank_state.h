@@ -41,9 +41,10 @@ enum class StateReason : std::uint8_t {
   kUnknownGroupKind,   // a cache group of a kind we do not know: what is of use cannot be told
   kRecovered,          // begun with blocks of a peer or a snapshot, not with the first event
   kReplayMismatch,     // the replay endpoint belongs to another engine than the event stream
+  kNotLive,            // messages are to be had from the replay endpoint but do not come live
 };
 
-inline constexpr std::array<std::string_view, 17> kStateReasonNames = {"none",
+inline constexpr std::array<std::string_view, 18> kStateReasonNames = {"none",
                                                                        "no_event_source",
                                                                        "connecting",
                                                                        "replaying",
@@ -59,7 +60,8 @@ inline constexpr std::array<std::string_view, 17> kStateReasonNames = {"none",
                                                                        "refused",
                                                                        "unknown_group_kind",
                                                                        "recovered",
-                                                                       "replay_mismatch"};
+                                                                       "replay_mismatch",
+                                                                       "not_live"};
 constexpr std::string_view StateReasonName(StateReason reason) {
   return kStateReasonNames[static_cast<std::size_t>(reason)];
 }

@@ -81,7 +81,8 @@ class EventPublisher {
     std::size_t source_answers_max = 4;
     Millis wait_interval{1'000};
     std::string wait_kind = "wait";
-    // Live messages are an event plane's: [topic, publisher, sequence, frame of the payload].
+    // Live messages are an event plane's: [topic, publisher, sequence, frame of the payload]; so is
+    // the end of a replay: ["", topic, publisher, end marker, ""].
     std::optional<std::uint64_t> publisher_id{};
   };
 

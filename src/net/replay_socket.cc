@@ -220,6 +220,10 @@ ReplaySocket::Sent ReplaySocket::Send(const std::string& peer, std::uint64_t seq
     const std::string_view topic = payload == nullptr ? "" : std::string_view(options_.topic);
     SendPart(socket_, std::as_bytes(std::span(topic)), true);
   }
+  // An event plane's end says whose it is, as there may have been no message to say so.
+  if (payload == nullptr && options_.publisher_id) {
+    SendPart(socket_, BigEndian(*options_.publisher_id), true);
+  }
   SendPart(socket_, BigEndian(sequence), true);
   if (payload == nullptr) {
     SendPart(socket_, {}, false);

@@ -214,6 +214,8 @@ Message Publisher::ReplayFrames(std::uint64_t sequence, std::span<const std::byt
   if (options_.layout == net::ReplayLayout::kTopicSeqPayload) {
     message.push_back(Bytes(std::as_bytes(std::span(options_.topic))));
   }
+  const bool end = sequence == ingest::kEndSequence;
+  if (end && options_.publisher_id) message.push_back(Number(*options_.publisher_id));
   message.push_back(Number(sequence));
   message.push_back(Bytes(payload));
   return message;
