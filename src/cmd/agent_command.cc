@@ -97,10 +97,6 @@ void AnnounceRank(const service::PublishedRank& rank) {
   }
 }
 
-Millis TickInterval(const AgentConfig& config) {
-  return std::max(Millis{1}, config.rank.publisher.coalescer.timeout / 4);
-}
-
 int Failed(const Error& error) {
   fmt::print(stderr, "{}: {}\n", kName, error.message);
   return ExitCode(error.code);
@@ -132,10 +128,8 @@ int Serve(const AgentConfig& config, const std::string& effective, StopSignals& 
   for (const auto& rank : ranks)
     AnnounceRank(*rank);
   runtime.Spawn([&watch] { return watch.Run(); });
-  if (config.rank.publisher.coalescer.timeout > Millis{0}) {
-    const Millis interval = TickInterval(config);
-    runtime.Spawn([&service, interval] { return service.Tick(interval); });
-  }
+  const Millis coalesce = config.rank.publisher.coalescer.timeout;
+  if (coalesce > Millis{0}) runtime.Spawn([&service, coalesce] { return service.Tick(coalesce); });
   signals.Wait();
   ingest.Stop();
   for (const auto& rank : ranks)

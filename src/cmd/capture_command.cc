@@ -32,6 +32,10 @@ namespace {
 constexpr std::string_view kName = "kvroute capture";
 // How late a signal, a deadline and what reached the file are noticed at most.
 constexpr Nanos kTick = std::chrono::milliseconds(100);
+// How long an endpoint may take to be there before somebody is told.
+constexpr Nanos kPatience = std::chrono::seconds(10);
+// The exit code when all went well and nothing came.
+constexpr int kNothingCaptured = 1;
 // Of one endpoint before the next one gets its turn.
 constexpr std::size_t kMessagesPerTurn = 256;
 
@@ -73,13 +77,16 @@ class Recorder {
     while (!signals.WaitFor(Nanos{0}) && !Full() && !Over(start)) {
       poller_->Wait(more_ ? Nanos{0} : kTick);
       more_ = false;
-      for (Source& source : sources_)
+      for (Source& source : sources_) {
         KVR_TRY_VOID(Take(source));
+        Warn(source, start);
+      }
       if (!more_) KVR_TRY_VOID(writer_.Flush());
     }
     return writer_.Flush();
   }
 
+  [[nodiscard]] std::uint64_t messages() const { return messages_; }
   [[nodiscard]] std::string Summary() const {
     std::string text =
         fmt::format("captured {} messages, {} bytes in the file", messages_, writer_.bytes());
@@ -92,6 +99,7 @@ class Recorder {
     std::uint16_t number;
     std::unique_ptr<net::EventSocket> socket;
     bool connected;
+    bool told = false;  // of a connection, or that there is none
   };
 
   [[nodiscard]] bool Full() const {
@@ -125,10 +133,25 @@ class Recorder {
   // What is published before the first of these lines went nowhere.
   void Tell(Source& source, net::LinkEvent event) {
     const bool connected = event == net::LinkEvent::kConnected;
+    const char* const endpoint = args_.endpoints[source.number].c_str();
+    if (event == net::LinkEvent::kRefused && !std::exchange(source.told, true)) {
+      std::fprintf(stderr,
+                   "%s: what answers at %s is no publisher; is it the engine's event port?\n",
+                   kName.data(), endpoint);
+    }
     if (std::exchange(source.connected, connected) == connected) return;
-    std::printf("%s %s\n", connected ? "connected" : "disconnected",
-                args_.endpoints[source.number].c_str());
+    source.told = true;
+    std::printf("%s %s\n", connected ? "connected" : "disconnected", endpoint);
     std::fflush(stdout);
+  }
+
+  // Somebody may wait for messages that cannot come.
+  void Warn(Source& source, Nanos start) {
+    if (source.told || clock_.Now() - start < kPatience) return;
+    source.told = true;
+    std::fprintf(
+        stderr, "%s: no connection to %s yet; is the engine up, and the port that of its events?\n",
+        kName.data(), args_.endpoints[source.number].c_str());
   }
 
   const CaptureArgs& args_;
@@ -167,7 +190,8 @@ int Capture(const CaptureArgs& args) {
   std::fflush(stdout);
   const auto recorded = recorder.Run(signals);
   std::puts(recorder.Summary().c_str());
-  return recorded ? 0 : Failed(recorded.error());
+  if (!recorded) return Failed(recorded.error());
+  return recorder.messages() > 0 ? 0 : kNothingCaptured;
 }
 
 int Run(const std::vector<std::string>& argv) {
@@ -175,7 +199,8 @@ int Run(const std::vector<std::string>& argv) {
   CLI::App app(
       "Records the event messages of engines with the times at which they came. `kvroute decode` "
       "explains the file, `kvroute mock --replay-capture` publishes it again. It holds the tokens "
-      "and cache salts of requests and is readable to its owner only.",
+      "and cache salts of requests and is readable to its owner only. Exit code 1 when nothing "
+      "came.",
       std::string(kName));
   app.add_option(
          "--endpoint", args.endpoints,

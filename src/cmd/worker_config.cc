@@ -189,7 +189,8 @@ const std::string_view kWorkersExample =
     events: tcp://10.0.0.1:5557      # rank r on port 5557 + r; or a list, one a rank or one
                                      # of all; or trtllm+http://10.0.0.1:8000, which is asked
     replay: tcp://10.0.0.1:5657      # the same; without it what is lost stays lost
-    topic: kv                        # only messages whose topic starts so, default all
+    topic: kv-events                 # if the engine's kv-events-config has one: only messages
+                                     # whose topic starts so; default all
     engine: sglang                   # vllm, sglang, trtllm: how digests become numbers
     media: lenient                   # take the tier names of more producers, default strict
     adapters: [sql, poems]           # LoRA adapters, default none

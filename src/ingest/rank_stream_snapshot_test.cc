@@ -414,6 +414,29 @@ TEST(RankStreamSnapshot, OneThatBreaksOffLateHasNoMoreTimeThanOneThatDoesNot) {
   EXPECT_THAT(s.Take(), ElementsAre("ask 0"));
 }
 
+// An agent that has told nothing yet may know nothing: its answer says whose it is.
+TEST(RankStreamSnapshot, ASilentAgentIsAskedForItsState) {
+  Plane s;
+  s.state = RankState::kBlind;
+  s.reason = StateReason::kConnecting;
+  s.Connect();
+  s.AnswerFrames({"", "", s.Number(s.publisher), s.Number(kEndSequence), ""});
+  EXPECT_EQ(s.State(), "warming connecting");
+  s.Pass(Millis{0});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0", "ask state"));
+  s.StateAt(0);
+  EXPECT_EQ(s.State(), "blind connecting");
+  s.Pass(Millis{250});
+  EXPECT_THAT(s.Take(), ElementsAre("ask 0")) << "what was published before it knew of us";
+  s.AnswerFrames({"", "", s.Number(s.publisher), s.Number(kEndSequence), ""});
+  s.Pass(Millis{500});
+  EXPECT_THAT(s.Take(), ElementsAre("ask state"));
+  s.state = RankState::kExact;
+  s.reason = StateReason::kNone;
+  s.StateAt(0);
+  EXPECT_EQ(s.State(), "exact none");
+}
+
 TEST(RankStreamSnapshot, ALookThatDripsInForEverIsGivenUp) {
   RankStream::Options options = Stream::Patient();
   options.snapshot_max = Millis{10'000};

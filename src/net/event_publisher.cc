@@ -193,12 +193,16 @@ class ZmqEventPublisher final : public EventPublisher {
 
   void Run() {
     SetThreadName("publisher");
-    std::array<zmq_pollitem_t, 2> items{{{nullptr, wake_.fd(), ZMQ_POLLIN, 0},
-                                         {nullptr, replay_ ? replay_->fd() : -1, ZMQ_POLLIN, 0}}};
+    std::array<zmq_pollitem_t, 3> items{
+        {{nullptr, wake_.fd(), ZMQ_POLLIN, 0},
+         {nullptr, static_cast<int>(live_.get(zmq::sockopt::fd)), ZMQ_POLLIN, 0},
+         {nullptr, replay_ ? replay_->fd() : -1, ZMQ_POLLIN, 0}}};
     bool more = true;
     while (!Stopping()) {
-      zmq_poll(items.data(), replay_ ? 2 : 1, more ? 0 : Pause());
+      zmq_poll(items.data(), replay_ ? 3 : 2, more ? 0 : Pause());
       wake_.Clear();
+      // Subscribers come and go, which costs memory until the socket takes note of it.
+      static_cast<void>(live_.get(zmq::sockopt::events));
       more = SendQueued();
       RepeatNewest();
       if (!replay_) continue;

@@ -303,7 +303,8 @@ std::string Replayed(EventPoller& poller, const EventPublisher& publisher) {
   SendRequest(*dealer, 0);
   std::string all;
   Frames frames;
-  while (ReceiveOne(poller, *dealer, frames) && frames.size() == 4) {
+  while (ReceiveOne(poller, *dealer, frames) && frames.size() >= 4) {
+    if (frames.size() == 5) return all + "end of " + std::to_string(Sequence(frames[2]));
     if (frames[3].empty()) return all;
     all += std::to_string(Sequence(frames[2])) + "=" + Text(frames[3]) + " ";
   }
@@ -324,7 +325,9 @@ TEST(EventPublisher, MessagesOfAnEventPlaneHaveFourFrames) {
   EXPECT_EQ(Sequence(frames[1]), 0x0102030405060708u);
   EXPECT_EQ(Sequence(frames[2]), 0u);
   EXPECT_EQ(Text(frames[3]), std::string("\1\0\0\0\x08", 5) + "envelope");
-  EXPECT_EQ(Replayed(*poller, *publisher), "0=envelope ");
+  EXPECT_EQ(Replayed(*poller, *publisher), "0=envelope end of 72623859790382856");
+  const auto silent = MakePublisher({.topic = "kv", .publisher_id = 7});
+  EXPECT_EQ(Replayed(*poller, *silent), "end of 7") << "it says who it is without a message, too";
 }
 
 // "0=a", or what the next live message is.

@@ -247,7 +247,7 @@ class Files(CaptureTest):
         self.assertEqual(len(decode(self.path)[1].splitlines()), 3)
         os.remove(self.path)
         capture = self.capture(engine.endpoint, words=("--duration", "0.2"))
-        self.assertEqual(capture.child.wait(timeout=20), 0)
+        self.assertEqual(capture.child.wait(timeout=20), 1, "nothing came")
 
     def test_usage(self):
         endpoint = "tcp://127.0.0.1:9"

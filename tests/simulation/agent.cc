@@ -56,7 +56,7 @@ Agent::Agent(Network& network, const Options& options)
   for (std::size_t source = 0; source < workers.size(); ++source)
     FollowWorker(options, workers[source], source);
   const Millis timeout = options.publisher.coalescer.timeout;
-  if (timeout > Millis{0}) Tick(std::max<Nanos>(Millis{1}, timeout / 4));
+  if (timeout > Millis{0}) Tick(timeout, timeout);
 }
 
 Agent::~Agent() {
@@ -152,12 +152,13 @@ Agent::Known Agent::Read(std::size_t number) const {
   return known;
 }
 
-void Agent::Tick(Nanos interval) {
-  network_.agenda().After(interval, [this, interval, alive = std::weak_ptr<bool>(alive_)] {
+void Agent::Tick(Nanos coalesce, Nanos pause) {
+  network_.agenda().After(pause, [this, coalesce, alive = std::weak_ptr<bool>(alive_)] {
     if (alive.expired()) return;
+    Nanos next = coalesce;
     for (const Published& published : published_)
-      published.rank->OnTick();
-    Tick(interval);
+      next = std::min(next, published.rank->OnTick(coalesce));
+    Tick(coalesce, next);
   });
 }
 

@@ -62,7 +62,7 @@ class Agent final : public Follower {
 
   void Publish(const Options& options, Rank rank);
   void FollowWorker(const Options& options, WorkerId worker, std::size_t source);
-  void Tick(Nanos interval);
+  void Tick(Nanos coalesce, Nanos pause);
 
   const std::unique_ptr<fleet::Catalog> catalog_;
   std::vector<Published> published_;  // by dp_rank

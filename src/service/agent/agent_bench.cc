@@ -159,7 +159,7 @@ class Agent {
     const Lock lock(mutex_);
     while (!ending_) {
       ended_.WaitUntil(mutex_, std::chrono::steady_clock::now() + pause);
-      rank_->OnTick();
+      rank_->OnTick(Millis{1});
     }
   }
 

@@ -274,12 +274,13 @@ void AgentService::Mount(net::HttpServer& server) {
   });
 }
 
-Task<void> AgentService::Tick(Nanos interval) {
-  for (;;) {
-    const bool slept = co_await net::Sleep(interval);
+Task<void> AgentService::Tick(Nanos coalesce) {
+  for (Nanos next = coalesce;;) {
+    const bool slept = co_await net::Sleep(next);
     if (!slept) co_return;
+    next = coalesce;
     for (PublishedRank* const rank : impl_->ranks)
-      rank->OnTick();
+      next = std::min(next, rank->OnTick(coalesce));
   }
 }
 

@@ -40,9 +40,8 @@ class AgentService {
   // Before the server starts. The service must outlive the server.
   void Mount(net::HttpServer& server);
 
-  // Sends what has waited long enough, until the task is cancelled. Looks `interval` after the last
-  // look.
-  net::Task<void> Tick(Nanos interval);
+  // Sends what has waited for `coalesce`, until the task is cancelled.
+  net::Task<void> Tick(Nanos coalesce);
 
  private:
   struct Impl;

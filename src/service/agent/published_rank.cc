@@ -31,6 +31,7 @@ PublishedRank::PublishedRank(const publish::RankPublisher::Options& options, con
                              std::unique_ptr<net::EventPublisher> socket)
     : rank_(options.rank),
       publisher_id_(options.publisher_id),
+      clock_(clock),
       publisher_(options, clock, *this),
       socket_(std::move(socket)) {
   socket_->SetAnswers(this);
@@ -87,10 +88,15 @@ void PublishedRank::EndAsking() {
   if (--askers_ == 0) asked_.NotifyAll();
 }
 
-void PublishedRank::OnTick() {
-  if (!mutex_.try_lock()) return;
+Nanos PublishedRank::OnTick(Nanos most) {
+  constexpr Nanos kSoon = Millis{1};
+  if (!mutex_.try_lock()) return kSoon;
   publisher_.OnTick();
+  const auto deadline = publisher_.deadline();
   mutex_.unlock();
+  // What comes after now has as much time at least.
+  if (!deadline) return most;
+  return std::min(most, std::max(kSoon, *deadline - clock_.Now()));
 }
 
 void PublishedRank::Flush() {

@@ -60,8 +60,10 @@ class PublishedRank final : private publish::Outlet, private net::AnswerSource {
   bool Refuse(std::size_t source) KVR_EXCLUDES(mutex_);
   void Accept(std::size_t source) KVR_EXCLUDES(mutex_);
   [[nodiscard]] bool refuses() const KVR_EXCLUDES(mutex_);
-  // Waits for nobody: when the rank is busy, the next tick will do.
-  void OnTick() KVR_EXCLUDES(mutex_);
+  // Sends what has waited long enough. Waits for nobody: when the rank is busy, the next call will
+  // do. After how long that is due, which is not more than `most`, the longest that an event may
+  // wait.
+  Nanos OnTick(Nanos most) KVR_EXCLUDES(mutex_);
   // Sends what is pending and waits until the transport has it.
   void Flush() KVR_EXCLUDES(mutex_);
 
@@ -84,6 +86,7 @@ class PublishedRank final : private publish::Outlet, private net::AnswerSource {
 
   const Rank rank_;
   const std::uint64_t publisher_id_;
+  const Clock& clock_;
   // Held while they are called, so before mutex_.
   Mutex answers_mutex_;
   net::AnswerSource* answers_ KVR_GUARDED_BY(answers_mutex_) = nullptr;

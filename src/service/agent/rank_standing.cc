@@ -33,15 +33,18 @@ SnapshotHead HeadOf(const PublishedRank& rank, const fleet::Catalog& catalog) {
     head.state = RankState::kDegraded;
     head.reason = StateReason::kUnknownGroupKind;
   }
+  bool some_known = false;
   const auto fleet = catalog.snapshot();
   for (const auto& worker : fleet->workers) {
     const fleet::RankEntry* const source = worker->FindRank(rank.rank().dp_rank);
     if (source == nullptr) continue;
     const auto status = source->health->status();
+    some_known |= status.state != RankState::kBlind;
     if (!Worse(status.state, head.state)) continue;
     head.state = status.state;
     head.reason = status.reason;
   }
+  if (head.state == RankState::kBlind && some_known) head.state = RankState::kDegraded;
   return head;
 }
 

@@ -10,6 +10,7 @@
 namespace kvr::service {
 
 // By what is known of the rank's sources, which are in `catalog`: that of the least known one.
+// Where some are known, one that is blind makes the rank degraded.
 SnapshotHead HeadOf(const PublishedRank& rank, const fleet::Catalog& catalog);
 
 struct TakenSnapshot {

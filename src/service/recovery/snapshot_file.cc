@@ -42,6 +42,13 @@ Result<void> SyncFolder(const std::string& folder) {
   return {};
 }
 
+Result<void> CheckRegular(const FileHandle& file, const std::string& path) {
+  struct stat about = {};
+  if (::fstat(file.fd(), &about) != 0) return Failed("read", path);
+  if (S_ISREG(about.st_mode)) return {};
+  return Fail(ErrorCode::kIo, fmt::format("{} is no regular file", path));
+}
+
 }  // namespace
 
 FileHandle::FileHandle(FileHandle&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -75,9 +82,11 @@ SnapshotFile::SnapshotFile(std::string path, FileHandle file)
 
 Result<SnapshotFile> SnapshotFile::Begin(const std::string& path) {
   const std::string aside = Aside(path);
-  FileHandle file(
-      ::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, kMode));
+  // Not blocking, so that a pipe of that name holds nobody up.
+  FileHandle file(::open(
+      aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, kMode));
   if (file.fd() < 0) return Failed("open", aside);
+  KVR_TRY_VOID(CheckRegular(file, aside));
   return SnapshotFile(path, std::move(file));
 }
 
@@ -126,11 +135,7 @@ Result<void> ReadSnapshotFile(const std::string& path,
   if (file.fd() < 0) {
     return Failed("open", path, errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo);
   }
-  struct stat about = {};
-  if (::fstat(file.fd(), &about) != 0) return Failed("read", path);
-  if (!S_ISREG(about.st_mode)) {
-    return Fail(ErrorCode::kIo, fmt::format("{} is no regular file", path));
-  }
+  KVR_TRY_VOID(CheckRegular(file, path));
   std::vector<char> piece(kPieceBytes);
   while (true) {
     const ssize_t got = ::read(file.fd(), piece.data(), piece.size());

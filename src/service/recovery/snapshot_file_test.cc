@@ -6,8 +6,11 @@
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace kvr::service {
 namespace {
@@ -101,6 +104,16 @@ TEST_F(SnapshotFileTest, FailuresNameTheFile) {
 TEST_F(SnapshotFileTest, ALinkInTheWayIsNotFollowed) {
   std::filesystem::create_symlink("/dev/full", path_ + ".tmp");
   EXPECT_FALSE(SnapshotFile::Begin(path_));
+}
+
+TEST_F(SnapshotFileTest, APipeInTheWayHoldsNobodyUp) {
+  const std::string aside = path_ + ".tmp";
+  ASSERT_EQ(::mkfifo(aside.c_str(), 0600), 0);
+  EXPECT_FALSE(SnapshotFile::Begin(path_));
+  const int reader = ::open(aside.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  EXPECT_FALSE(SnapshotFile::Begin(path_)) << "somebody reads it";
+  ::close(reader);
 }
 
 TEST_F(SnapshotFileTest, OnlyRegularFilesAreRead) {
