@@ -138,7 +138,7 @@ class Client:
         self.host, port = address.rsplit(":", 1)
         self.port = int(port)
 
-    def request(self, method, path, body=None, headers=None):
+    def request(self, method, path, body=None, headers=None, timeout=20):
         """`body`: an object is sent as JSON, bytes and text as they are."""
         if headers is None:
             headers = {"Content-Type": "application/json"} if body is not None else {}
@@ -146,7 +146,7 @@ class Client:
             body = json.dumps(body)
         if isinstance(body, str):
             body = body.encode()
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         try:
             connection.request(method, path, body=body, headers=headers)
             answer = connection.getresponse()
@@ -154,8 +154,8 @@ class Client:
         finally:
             connection.close()
 
-    def get(self, path):
-        return self.request("GET", path)
+    def get(self, path, **more):
+        return self.request("GET", path, **more)
 
     def post(self, path, body, headers=None):
         return self.request("POST", path, body, headers)
@@ -236,13 +236,13 @@ class Indexer(Process):
     def watermark(self, worker=1, rank=0):
         return self.listener(worker, rank).get("watermark")
 
-    def dump(self):
-        return self.client.get("/dump").json
+    def dump(self, **more):
+        return self.client.get("/dump", **more).json
 
-    def dumped(self, worker=None, rank=None):
+    def dumped(self, worker=None, rank=None, **more):
         """[(worker, rank, tier, parent, engine hash, tokens hash)], one a block."""
         blocks = []
-        for partition in self.dump().values():
+        for partition in self.dump(**more).values():
             for entry in partition["events"]:
                 event = entry["event"]
                 if worker is not None and entry["worker_id"] != worker:

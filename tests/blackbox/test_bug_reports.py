@@ -6,11 +6,13 @@ Sizes are smaller than in the reports where those would take minutes.
 
 import itertools
 import random
+import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
-from kvr_testlib import (A, B, C, D, E, X, Y, Z, CLEARED, SANITIZED, FakeEngine,
-                         IndexerTest, batch, main, pack, removed, settle, stored)
+from kvr_testlib import (A, B, C, D, E, X, Y, Z, CLEARED, DEADLINE, SANITIZED, FakeEngine,
+                         IndexerTest, Mock, batch, main, pack, removed, settle, stored)
 
 
 def blocks(first, count, size):
@@ -64,7 +66,7 @@ class Decoding(IndexerTest):
                       stored([11], 11, B), stored([14], 11, B)):
             self.send(engine, event)
         self.expect(A + B, 8)
-        self.assertEqual(len(self.indexer.dumped()), 2)
+        self.assertEqual(len(self.indexer.dumped(timeout=5)), 2)
         self.assertEqual(self.indexer.filtered("self_referencing"), 3)
         self.send(engine, removed([14]))
         self.expect(A + B, 4)
@@ -518,6 +520,11 @@ class Tiers(IndexerTest):
         self.send(self.source, stored([17], 12, Z))
         for tokens, salt in itertools.product((Z, B + Z), ("", "a")):
             self.expect(tokens, 0, cache_salt=salt)
+        # The dropped store of 12 taught no salt, which shows once there is a 12.
+        self.send(self.source, stored([12], None, B))
+        self.expect(B + Z, 8)
+        for tokens in (B, B + Z):
+            self.expect(tokens, 0, cache_salt="a")
         self.assertEqual(self.indexer.filtered("unknown_medium"), 4)
         self.assertEqual(self.indexer.metrics().total("kvr_ingest_gaps_total"), 0)
 
@@ -546,19 +553,34 @@ class Tiers(IndexerTest):
         self.send(self.source, removed([99, 11, 98, 12, 13], medium="CPU"))
         self.assertIsNone(self.indexer.tiers(A + B + C, 1))
         self.assertEqual(self.indexer.tiers(A + B + C, 2), (0, 12, 12))
-        for i in range(500):
+        first = [4_000, 4_001, 4_002, 4_003]
+        for i in range(2000):
             names = range(1000 + 100 * i, 1100 + 100 * i)
             tokens = [n * 4 + k for n in names for k in range(4)]
             self.source.send(stored(list(names), None, tokens))
+        settle(lambda: self.indexer.score(first), 4)
+
+        def timed(ask, *words):
+            began = time.monotonic()
+            return ask(*words), time.monotonic() - began
+
+        new, seen = [], []
         with ThreadPoolExecutor(8) as pool:
             gone = pool.submit(self.indexer.unregister, 1)
-            new = [pool.submit(self.indexer.register, w, "tcp://127.0.0.1:9")
-                   for w in range(100, 150)]
-            seen = [pool.submit(self.indexer.tiers, A + B + C, 2) for _ in range(20)]
+            for worker in range(100, 150):  # in turn, so that both meet the clean-up
+                new.append(pool.submit(timed, self.indexer.register, worker, "tcp://127.0.0.1:9"))
+                seen.append(pool.submit(timed, self.indexer.tiers, A + B + C, 2))
             self.assertEqual(gone.result().status, 200)
-            self.assertEqual({answer.result().status for answer in new}, {201})
-            self.assertEqual({answer.result() for answer in seen}, {(0, 12, 12)})
+        new, seen = ([answer.result() for answer in answers] for answers in (new, seen))
+        self.assertEqual({answer.status for answer, _ in new}, {201})
+        self.assertEqual({answer for answer, _ in seen}, {(0, 12, 12)})
+        if not SANITIZED:
+            # The report's bounds are 0.2 s and 0.05 s. What waits for the clean-up hangs, so a busy
+            # machine may have many times as long.
+            self.assertLess(max(seconds for _, seconds in new), 2)
+            self.assertLess(max(seconds for _, seconds in seen), 1)
         self.assertEqual(self.indexer.dumped(1), [])
+        self.assertEqual(self.indexer.scores(first), {})
 
     def test_report_032_device_eviction_keeps_the_host_copy(self):
         self.send(self.source, stored([11, 12], None, A + B),
@@ -593,6 +615,50 @@ class Tiers(IndexerTest):
                 self.send(self.source, *fill)
 
 
+class OneAttempt(IndexerTest):
+    words = ("--ingest-replay-silence-ms", 60_000, "--ingest-replay-attempts", 1)
+
+    def test_report_037_replay_never_lowers_the_cursor(self):
+        """... and one gap is one recovery, which is a replay that live messages wait for; looks
+        beside them that only confirm are none."""
+        rows = [  # what the endpoint tells from a number on; what then becomes of the rank
+            ("old ones", lambda _: range(3), "degraded"),
+            ("all, and more than was published", lambda start: range(start, 906), "exact"),
+            ("none", lambda _: [], "degraded"),
+        ]
+        event = lambda seq: batch([stored([11 + seq], None, [seq + 1] * 4)])
+        for worker, (row, told, state) in enumerate(rows, start=1):
+            with self.subTest(row):
+                engine = self.engine(worker, replay=True)
+                for seq in range(5):
+                    engine.publish(seq, event(seq))
+                self.drain(engine)
+                settle(lambda e=engine: len(e.requests) >= 2, True)  # the first one, and a look
+                listener = lambda w=worker: self.indexer.listener(w)
+                settle(lambda: listener()["state"], "exact")
+                before = listener()["counts"]["replays"]
+                engine.replay_paused.set()
+                engine.requests.clear()
+                engine.publish(900, event(900))
+                settle(lambda: listener()["counts"].get("gaps"), 1)
+                engine.answer = lambda start, e=engine, t=told: [
+                    *(e.framed(seq, event(seq)) for seq in t(start)), e.end()]
+                engine.replay_paused.clear()
+                settle(lambda w=worker: self.indexer.watermark(w) >= 900, True)
+                settle(lambda: listener()["state"], state)
+                self.assertEqual(int.from_bytes(engine.requests[0][-1], "big"), 5)
+                for seq in range(901, 907):
+                    engine.publish(seq, event(seq))
+                self.drain(engine)
+                held = range(907) if state == "exact" else [*range(5), *range(900, 907)]
+                self.assertEqual([block[4] for block in self.indexer.dumped(worker)],
+                                 [11 + seq for seq in held])
+                counts = listener()["counts"]
+                self.assertEqual((counts["gaps"], counts["replays"] - before), (1, 1))
+                self.assertEqual(counts["messages"], len(held))  # each was applied once
+                self.assertEqual(listener()["state"], state)
+
+
 class Recovery(IndexerTest):
     words = ("--ingest-replay-silence-ms", 200, "--ingest-replay-attempts", 3)
 
@@ -609,27 +675,6 @@ class Recovery(IndexerTest):
             return counts.get("replays", 0) == ended > 0
 
         settle(lambda: self.indexer.listener(engine.worker, engine.rank)["counts"], done)
-
-    def test_report_037_replay_never_lowers_the_cursor(self):
-        engine = self.engine(1, replay=True)
-        for i in range(5):
-            self.send(engine, stored([11 + i], None, [i + 1] * 4))
-        engine.answer = lambda start: [
-            *(engine.framed(i, batch([stored([11 + i], None, [i + 1] * 4)])) for i in range(3)),
-            engine.end()]
-        engine.requests.clear()
-        engine.publish(900, [stored([30], None, A)])
-        settle(self.indexer.watermark, 900)
-        asked = len(engine.requests)
-        for seq in (901, 902, 903):
-            engine.publish(seq, [stored([seq], None, [seq] * 4)])
-        self.drain(engine)
-        self.assertEqual(self.indexer.watermark(), 903)
-        for tokens in (A, [901] * 4, [902] * 4, [903] * 4):
-            self.expect(tokens, 4)
-        self.assertLessEqual(asked, 3)
-        self.assertLessEqual(len(engine.requests), asked + 1)
-        self.assertEqual(self.indexer.listener()["state"], "degraded")
 
     def test_report_038_a_gap_keeps_the_index(self):
         engine = self.engine(1, replay=True, ring=10)
@@ -768,23 +813,58 @@ class Recovery(IndexerTest):
         self.assertEqual(self.indexer.scores(X), {})
 
     def test_report_044_removed_means_removed(self):
+        """... while the engine goes on sending, never further ahead of what is applied than some
+        hundred messages. A second worker follows the same engine, and shows how far it is; it has
+        another block size, so that the index holds none of its blocks."""
         engine = self.engine(1)
+        answer = self.indexer.register(2, engine.endpoint, block_size=16, model="other")
+        self.assertEqual(answer.status, 201, answer)
+        engine.wait_subscriber()
         keep = self.engine(9)
         self.send(keep, stored([1], None, Z))
+        count, ahead_max = 5000, 250
         payloads = [batch([stored([10 * i + k for k in range(10)], None, [i + 1] * 40)])
-                    for i in range(5000)]
-        answers = []
-        for i, payload in enumerate(payloads):
-            engine.publish(i, payload)
-            if i == 2500:
-                answers.append(self.indexer.unregister(1).status)
-            if i > 2500 and i % 250 == 0:
-                self.assertEqual(self.indexer.dumped(1), [])
-                self.assertEqual(self.indexer.scores([i + 1] * 4), {})
-        self.assertEqual(answers, [200])
+                    for i in range(count)]
+        told, applied, sent = threading.Condition(), 0, 0
+
+        def publish():
+            nonlocal sent
+            for payload in payloads:
+                with told:
+                    if not told.wait_for(lambda: sent - applied < ahead_max, DEADLINE):
+                        return
+                sent = engine.publish(sent, payload) + 1
+
+        def follow():
+            nonlocal applied
+            passed = lambda: -1 if (mark := self.indexer.watermark(2)) is None else mark
+            now = settle(passed, lambda mark: mark >= applied) + 1
+            with told:
+                applied = now
+                told.notify()
+
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        self.addCleanup(publisher.join)
+        while applied < count // 2:
+            follow()
+        self.expect([1] * 4, 4)
+        follow()  # so that there is something under way
+        self.assertEqual(self.indexer.unregister(1).status, 200)
+        while applied < count:
+            self.assertEqual(self.indexer.dumped(1), [])
+            self.assertEqual(self.indexer.scores([1] * 4), {})
+            self.assertEqual(self.indexer.scores([applied] * 4), {})
+            follow()
         self.assertEqual(self.indexer.dumped(1), [])
-        quiet = self.engine(1)
+        self.engine(1)
         self.assertEqual(self.indexer.dumped(1), [])
+        self.assertEqual(self.indexer.scores([1] * 4), {})
+        self.expect(Z, 4, 9)
+
+    def test_report_044_rapid_cycles(self):
+        keep, quiet = self.engine(9), self.engine(1)
+        self.send(keep, stored([1], None, Z))
         threads, files = self.indexer.threads(), self.indexer.descriptors()
         for i in range(100):
             self.assertEqual(self.indexer.unregister(1).status, 200)
@@ -820,6 +900,33 @@ class Recovery(IndexerTest):
         new.wait_subscriber()
         self.send(new, stored([7], None, X))
         settle(lambda: [block[4] for block in self.indexer.dumped()], [7])
+        settle(lambda: self.indexer.listener()["status"], "active")
+
+
+class SilentDeath(IndexerTest):
+    """Takes as long as heartbeats do, which are sent every 5 s and waited for 15 s."""
+
+    def test_report_047_dead_engine_that_says_nothing(self):
+        """A stopped process closes no connection, and the kernel answers for it."""
+        mock = Mock()
+        self.addCleanup(mock.close)
+        mock.register(self.indexer, 1)
+        tokens = blocks(1, 100, 4)
+        mock.complete(tokens, 1)
+        settle(lambda: self.indexer.score(tokens), 400)
+        settle(lambda: self.indexer.listener()["state"], "exact")
+        mock.child.send_signal(signal.SIGSTOP)
+        settle(lambda: self.indexer.listener()["status"] != "active", True)
+        listener = self.indexer.listener()
+        self.assertFalse(listener["connected"])
+        self.assertNotEqual(listener["state"], "exact")
+        self.assertEqual(self.indexer.query(tokens)["not_exact"][0]["reason"], listener["reason"])
+        mock.stop(signal.SIGKILL)
+        new = mock.again()
+        self.addCleanup(new.close)
+        new.complete(X, 1)
+        settle(lambda: self.indexer.score(X), 4)
+        settle(lambda: len(self.indexer.dumped()), 1)
         settle(lambda: self.indexer.listener()["status"], "active")
 
 

@@ -6,7 +6,9 @@ reason. Rows about bindings and the publishing side have no sockets; nor do C23 
 service hashes by runs of multimodal tokens or by position.
 """
 
+import itertools
 import json
+import socket
 import struct
 import subprocess
 import time
@@ -30,6 +32,11 @@ def image(*hashes):
     return {"block_mm_infos": [{"mm_objects": [{"mm_hash": one} for one in hashes]}]}
 
 
+def images(*hashes):
+    """One for each block."""
+    return {"block_mm_infos": [one and {"mm_objects": [{"mm_hash": one}]} for one in hashes]}
+
+
 def array(*fields):
     return ["BlockStored", [11], None, A, 4, *fields]
 
@@ -51,16 +58,30 @@ def raw_event(event):
     return b"\x93" + pack(1.5) + b"\x91" + event + pack(0)
 
 
+def decoded(*events):
+    """What `kvroute decode` says of them, for what an index cannot show."""
+    done = subprocess.run([KVROUTE, "decode"], input=envelope(*events).hex() + "\n",
+                          capture_output=True, text=True, timeout=DEADLINE, check=True)
+    return json.loads(done.stdout)["events"]
+
+
 HELD, NOTHING = [of(A, 4)], [of(A, 0)]
+
+# Batches to an engine of the ranks 3 and 5, registered in this order, and the rank that has them.
+RANKS = [
+    ("B2", envelope(of_a(), end=(None,)), 3),
+    ("B3", envelope(of_a(), end=()), 3),
+    ("B4", envelope(of_a(), end=(5, "x")), 5),
+    ("B4 without a rank", envelope(of_a(), end=(None, 5)), 3),
+    ("B5", pack({"ts": 1.5, "events": [of_a()]}), 3),
+    ("B5 nil", pack({"ts": 1.5, "events": [of_a()], "data_parallel_rank": None}), 3),
+    ("B5 rank", pack({"ts": 1.5, "events": [of_a()], "data_parallel_rank": 5}), 5),
+    ("B6", pack({"ts": 1.5, "events": [of_a()], "dp_rank": 5}), 5),
+    ("B7", pack([1700000000, [of_a()], 5]), 5),
+]
 
 BATCHES = [
     ("B1", pack([1.5, [], 0]), NOTHING, {}),
-    ("B2", envelope(of_a(), end=(None,)), HELD, {}),
-    ("B3", envelope(of_a(), end=()), HELD, {}),
-    ("B4", envelope(of_a(), end=(0, "x")), HELD, {}),
-    ("B5", pack({"ts": 1.5, "events": [of_a()]}), HELD, {}),
-    ("B6", pack({"ts": 1.5, "events": [of_a()], "dp_rank": 0}), HELD, {}),
-    ("B7", pack([1700000000, [of_a()], 0]), HELD, {}),
     ("B8", envelope(of_a(), end=(-1,)), NOTHING, {"foreign_rank": 1}),
     ("B8", envelope(of_a(), end=(2**40,)), NOTHING, {"foreign_rank": 1}),
     ("B10", bytes.fromhex("93cb3ff80000000000009197ab426c6f636b53746f726564920102c0980102030405060708"
@@ -141,7 +162,9 @@ EXTRA_KEYS = [
     ("X4", [of_a(extra_keys=[[SALT]])], HELD, {}),
     ("X5", [stored([11, 12], None, A + B, extra_keys=[None, [SALT + "t"]])],
      [of(A + B, 4), of(A + B, 0, cache_salt="t")], {}),
-    ("X6", [of_a(extra_keys=[None, [SALT + "t"]])], HELD, {}),
+    ("X6", [stored([11, 12], None, A + B, extra_keys=[None, [DIGEST]])],
+     [of(A + B, 8, **images(None, DIGEST_HASH)), of(A + B, 4), of(A + B, 0, **image(DIGEST_HASH)),
+      of(A, 0, cache_salt=DIGEST)], {}),
     ("X7", [of_a(extra_keys=[[DIGEST]])], [of(A, 4, **image(DIGEST_HASH)), of(A, 0),
                                           of(A, 0, cache_salt=DIGEST)], {}),
     ("X8", [of_a(extra_keys=[[SALT + DIGEST]])], [of(A, 4, cache_salt=DIGEST), of(A, 0)], {}),
@@ -201,7 +224,12 @@ NORMALISER = [
      {"unlearned_group": 1}),
     ("N24", [of_a(cache_salt="a"), stored([12], 11, B)], [of(A + B, 8, cache_salt="a"), of(A + B, 0)],
      {}),
-    ("N27", [stored([12], 11, B)], [of(B, 0), of(A + B, 0)], {}),
+    ("N27", [stored([12], 11, B)],
+     [of(tokens, 0, cache_salt=salt) for tokens in (B, A + B) for salt in ("", "a")], {}),
+    ("N27 and its parent", [stored([12], 11, B), of_a()],
+     [of(A + B, 8), of(A + B, 0, cache_salt="a")], {}),
+    ("N27 and a salted one", [stored([12], 11, B), of_a(cache_salt="a")],
+     [of(A + B, 4, cache_salt="a"), of(A + B, 0)], {}),
     ("N28", [*TWO_SALTS, stored([12], 11, B)],
      [of(A + B, 0), of(B, 0)], {"ambiguous_cache_namespace": 1}),
     ("N29", [*TWO_SALTS, stored([12], 11, B, cache_salt="b")],
@@ -224,8 +252,8 @@ TIERS = [
       for medium in ("CPU", "CPU_PINNED", "CPU_TIER1")),
     *((f"N3 {medium}", [of_a(medium=medium)], [({}, (0, 0, 4))], {})
       for medium in ("STORAGE", "NVME", "DISK", "CPU_TIER2")),
-    ("N22", [of_a(**DISK, **group(7)), stored([12], 11, B, **group(7))], [({}, (0, 0, 4))],
-     {"unlearned_group": 1}),
+    *((f"N22 {kind}", [of_a(**DISK, **group(7, kind)), stored([12], 11, B, **group(7))],
+       [({}, (0, 0, 4))], {"unlearned_group": 1}) for kind in (None, FULL)),
     ("N23", [of_a(cache_salt="a", **DISK), stored([12], 11, B)],
      [({}, None), ({"cache_salt": "a"}, (0, 0, 4))], {}),
     ("N25", [of_a(cache_salt="a"), stored([12], 11, B, **CPU)], [({"cache_salt": "a"}, (4, 8, 8))], {}),
@@ -359,6 +387,21 @@ class Rows(IndexerTest):
     def test_batches_and_events(self):
         self.check(BATCHES)
 
+    def test_b2_to_b7_the_rank_of_a_batch(self):
+        """The one that it names; without one, that which the engine is registered with."""
+        for row, payload, rank in RANKS:
+            with self.subTest(row):
+                self.worker += 1
+                before = self.indexer.metrics()
+                engine = self.engine(self.worker, rank=3)
+                answer = self.indexer.register(self.worker, engine.endpoint, rank=5)
+                self.assertEqual(answer.status, 201, answer)
+                engine.publish(0, payload)
+                self.drain(engine)
+                self.assertEqual(self.indexer.scores(A), {(self.worker, rank): 4})
+                self.assertEqual(self.indexer.metrics().refused_since(before), {})
+                self.finish(engine)
+
     def test_extra_keys(self):
         self.check(EXTRA_KEYS)
 
@@ -436,17 +479,22 @@ class Rows(IndexerTest):
                 self.finish(engine)
 
     def test_b49_no_tokens_are_plain(self):
-        """What an index cannot show, `kvroute decode` does."""
         def said(tokens):
-            frame = envelope(stored([11], None, tokens)).hex() + "\n"
-            done = subprocess.run([KVROUTE, "decode"], input=frame, capture_output=True, text=True,
-                                  timeout=DEADLINE, check=True)
-            (event,) = json.loads(done.stdout)["events"]
+            (event,) = decoded(stored([11], None, tokens))
             return event["eagle"], event["tokens"]
 
         self.assertEqual(said([]), (False, 0))
         self.assertEqual(said(A), (False, 4))
         self.assertEqual(said([[1, 2], [2, 3], [3, 4], [4, 5]]), (True, 5))
+
+    def test_x13_objects_keep_their_order(self):
+        """Hashes sort them; what else is told of an event does not."""
+        names = {"img-1": NAMED_IMAGE, DIGEST: DIGEST_HASH, "b" * 64: 0xBBBBBBBBBBBBBBBB}
+        for order in itertools.permutations(names):
+            keys = [[name, i] for i, name in enumerate(order)]
+            (event,) = decoded(of_a(extra_keys=[keys]))
+            self.assertEqual(event["objects"],
+                             [{"block": 0, "mm_hashes": [names[name] for name in order]}])
 
     def test_c13_c14_neither_offsets_nor_order_count(self):
         def local(*keys):
@@ -563,7 +611,23 @@ class Framing(IndexerTest):
         for tokens in (A, B, C):
             self.expect(tokens, 4)
 
-    def test_t12_t13_t15_a_source_that_ends_and_comes_back(self):
+    def test_t12_a_publisher_that_binds_after_we_connect(self):
+        with socket.socket() as held:  # the port is nobody else's, and nobody listens on it
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(("127.0.0.1", 0))
+            endpoint = f"tcp://127.0.0.1:{held.getsockname()[1]}"
+            self.assertEqual(self.indexer.register(1, endpoint).status, 201)
+            self.send(self.engine(2), stored([11], None, A))  # connected to later
+            listener = self.indexer.listener()
+            self.assertEqual((listener["status"], listener["connected"]), ("connecting", False))
+            engine = self.engine(1, register=False, endpoint=endpoint)
+        engine.wait_subscriber()
+        self.send(engine, stored([21], None, B))
+        self.expect(B, 4)
+        listener = settle(self.indexer.listener, lambda found: found["status"] == "active")
+        self.assertEqual(listener["state"], "exact")
+
+    def test_t13_t15_a_source_that_ends_and_comes_back(self):
         """It is withdrawn; the listener stays, and what comes next is a new engine's."""
         engine = self.engine(1)
         self.send(engine, stored([11], None, A))
@@ -681,6 +745,29 @@ class Parking(IndexerTest):
         settle(self.indexer.watermark, count - 1, seconds=60)
         settle(lambda: self.indexer.listener()["state"], "exact", seconds=60)
         self.assertEqual(len(self.indexer.dumped()), count)
+
+    def test_t26_they_are_bounded_in_bytes(self):
+        """32 MiB, as 4096 messages above, are the defaults."""
+        engine, count, size = self.engine(1, replay=True), 46, 1 << 20
+        padded = lambda i, pad: envelope(stored([100 + i], None, [i + 1] * 4, pad=bytes(pad)))
+        one = lambda i: padded(i, 2 * size - len(padded(i, size)))
+        self.assertEqual({len(one(i)) for i in range(count)}, {size})
+        engine.publish(0, one(0))
+        self.drain(engine)
+        settle(lambda: self.indexer.listener()["state"], "exact")
+        engine.replay_paused.set()
+        engine.publish(1, one(1), live=False)
+        for i in range(2, count):
+            engine.publish(i, one(i))
+        dropped = lambda: self.indexer.metrics().total("kvr_ingest_parked_dropped_total")
+        settle(dropped, count - 2 - 32)
+        self.assertEqual(self.indexer.watermark(), 0)
+        engine.replay_paused.clear()
+        self.drain(engine)
+        settle(lambda: self.indexer.listener()["state"], "exact")
+        self.assertEqual([block[4] for block in self.indexer.dumped()],
+                         [100 + i for i in range(count)])
+        self.assertEqual(dropped(), count - 2 - 32)
 
 
 if __name__ == "__main__":

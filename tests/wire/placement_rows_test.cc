@@ -55,7 +55,6 @@ TEST(ExtraKeyRows, Salts) {
   Expect("X3", {{{StA("[[" + salt + "]]", R"("lora_name":"dynamo-cache-salt:t")")},
                  "stored device 11=" + Local('A', "dynamo-cache-salt:t")}});
   Expect("X4", {{{StA(R"([["dynamo-cache-salt:"]])")}, "stored device 11=A"}});
-  Expect("X6", {{{StA("[null,[" + salt + "]]")}, "stored device 11=A"}});
   Expect("X8", {{{StA("[[" + Quoted("dynamo-cache-salt:" + kDigest) + "]]")},
                  "stored device 11=" + Local('A', "", kDigest)}});
   Expect("adapter on every block",
@@ -77,11 +76,13 @@ TEST(ExtraKeyRows, MultimodalObjects) {
   Expect("X13",
          {{{StA("[[" + Quoted(std::string(64, 'b')) + "," + Quoted(std::string(64, 'a')) + "]]")},
            with({0xaaaaaaaaaaaaaaaau, 0xbbbbbbbbbbbbbbbbu})}});
-  Expect("a text block stays plain",
-         {{{St("11,12", "null", "1,2,3,4,5,6,7,8", Keys("[null,[" + Quoted(kDigest) + "]]"))},
-           "stored device 11=A 12=" + Local('B', "", "", {kDigestHash}) + " !eligible"}});
-  Expect("X18",
-         {{{St("11,12", "null", "1,2,3,4,5,6,7,8", Keys("[null]"))}, "stored device 11=A 12=B"}});
+  const std::string ab = "1,2,3,4,5,6,7,8";
+  Expect("X6", {{{St("11,12", "null", ab, Keys("[null,[" + Quoted(kDigest) + "]]"))},
+                 "stored device 11=A 12=" + Local('B', "", "", {kDigestHash}) + " !eligible"}});
+  Expect("X6 the other way round",
+         {{{St("11,12", "null", ab, Keys("[[" + Quoted(kDigest) + "],null]"))},
+           "stored device 11=" + Local('A', "", "", {kDigestHash}) + " 12=B !eligible"}});
+  Expect("X18", {{{St("11,12", "null", ab, Keys("[null]"))}, "stored device 11=A 12=B"}});
   Expect("X19", {{{StA(R"([null,["x"],["y"]])")}, "stored device 11=A"}});
 }
 
@@ -164,6 +165,9 @@ TEST(ExtraKeyRows, X5ASaltIsOneOfTheFirstBlock) {
       Batch({St("11,12", "null", "1,2,3,4,5,6,7,8", Keys(R"([null,["dynamo-cache-salt:t"]])"))}));
   ASSERT_EQ(stream.batch().events.size(), 1u);
   EXPECT_EQ(std::to_string(Raw(stream.batch().events[0].blocks[0].local)), Local('A'));
+  const auto second = std::to_string(Raw(stream.batch().events[0].blocks[1].local));
+  EXPECT_NE(second, Local('B'));
+  EXPECT_NE(second, Local('B', "", "t"));
 }
 
 TEST(ExtraKeyRows, X16BytesThatAreTextReadAsText) {
@@ -675,9 +679,11 @@ TEST(Translator, TheRankIsTheBatchsOrTheRegistered) {
   auto options = StreamOptions();
   options.rank = Rank{WorkerId{9}, 4};
   Stream stream(options);
-  stream.Feed("[1.5,[" + St("11", "null", kA) + "]]");
-  EXPECT_EQ(stream.batch().events[0].rank, (Rank{WorkerId{9}, 4}));
-  EXPECT_EQ(stream.batch().dp_rank, std::nullopt);
+  for (const std::string_view none : {"", ",null"}) {
+    stream.Feed("[1.5,[" + St("11", "null", kA) + "]" + std::string(none) + "]");
+    EXPECT_EQ(stream.batch().events[0].rank, (Rank{WorkerId{9}, 4})) << none;
+    EXPECT_EQ(stream.batch().dp_rank, std::nullopt) << none;
+  }
   stream.Feed("[1.5,[" + St("11", "null", kA) + "],0]");
   EXPECT_EQ(stream.batch().events[0].rank, (Rank{WorkerId{9}, 0}));
 }
