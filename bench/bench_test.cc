@@ -3,6 +3,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <set>
@@ -330,7 +331,9 @@ TEST(OpGeneratorTest, ShapesAreWhatTheySay) {
   EXPECT_EQ(index.failed(), 0u);
   EXPECT_EQ(index.index().Stats().memberships, 3u * 4 * 5);
   EXPECT_EQ(index.index().Stats().nodes, 3u * 5);
-  EXPECT_EQ(ChecksumOf(feed, index), (Checksum{.depths = 6 * 4 * 5, .scored = 6 * 4}));
+  const Checksum sum = ChecksumOf(feed, index);
+  EXPECT_EQ(sum.depths, 6u * 4 * 5);
+  EXPECT_EQ(sum.scored, 6u * 4);
 }
 
 // ---- Replays.
@@ -368,6 +371,7 @@ Checksum NaiveChecksum(const OpTrace& trace) {
       }
       sum.depths += depth;
       sum.scored += depth > 0;
+      if (depth > 0) sum.read += rank + depth;
     }
   }
   return sum;
@@ -393,6 +397,7 @@ TEST(ReplayTest, MeasuresEverything) {
   const OpCounts counts = CountOps(*ops);
   EXPECT_EQ(result.fill.failed_updates, 0u);
   EXPECT_EQ(result.fill.write.blocks, counts.update_blocks());
+  EXPECT_EQ(result.write.blocks, counts.update_blocks());
   EXPECT_EQ(result.fill.memory.held_blocks, counts.stored_blocks - counts.removed_blocks);
   EXPECT_GT(result.fill.memory.reported_bytes, 0u);
   EXPECT_EQ(std::accumulate(result.fill.memory.bytes_of.begin(), result.fill.memory.bytes_of.end(),
@@ -405,10 +410,57 @@ TEST(ReplayTest, MeasuresEverything) {
     EXPECT_EQ(open.block_ops, counts.block_ops());
     EXPECT_EQ(open.query.count, counts.queries);
     EXPECT_GT(open.total_s, 0);
+    EXPECT_EQ(open.failed_updates, 0u);
+    EXPECT_LE(open.issue_span_s, open.total_s);
   }
+  EXPECT_TRUE(result.open_loop[0].generator_valid());
+  EXPECT_FALSE(result.open_loop[0].kept_up());   // there is no window to keep up with
   EXPECT_GE(result.open_loop[1].total_s, 0.02);  // nothing is issued before its time
   EXPECT_THAT(ReplayJson(result), HasSubstr("\"query_beside_writer\":{"));
   EXPECT_THAT(ReplayText(result), HasSubstr("checksum"));
+}
+
+TEST(ReplayTest, QueuedUpdatesAreThoseOfTheArray) {
+  const auto ops = GenerateOps(Conversations(), SmallOptions());
+  ASSERT_TRUE(ops);
+  const IndexFeed feed(*ops);
+  std::vector<OwnedUpdate> owned = feed.OwnedUpdates(0, feed.updates().size());
+  const std::vector<OwnedUpdate> moved(std::make_move_iterator(owned.begin()),
+                                       std::make_move_iterator(owned.end()));
+  FedIndex index(feed);
+  for (const OwnedUpdate& update : moved) {
+    EXPECT_EQ(update.event.blocks.data(), update.blocks.data());
+    index.Apply(update.event);
+  }
+  EXPECT_EQ(index.failed(), 0u);
+  EXPECT_EQ(ChecksumOf(feed, index), NaiveChecksum(*ops));
+}
+
+// Here a removal of what is not held.
+TEST(ReplayTest, AFailedUpdateVoidsTheOpenLoop) {
+  OpTrace trace = SmallTrace();
+  trace.Add({.time_ns = 9, .rank = 2, .blocks = 1, .kind = OpKind::kRemoved},
+            std::vector<std::uint64_t>{999});
+  const IndexFeed feed(trace);
+  for (const double window_s : {0.0, 0.02}) {
+    const OpenLoopResult result = MeasureOpenLoop(feed, window_s);
+    EXPECT_EQ(result.failed_updates, 1u);
+    EXPECT_FALSE(result.generator_valid());
+    EXPECT_FALSE(result.kept_up());
+  }
+}
+
+TEST(MeasureTest, AnOpenLoopIsValidWhenItsLoadWasIssuedInTime) {
+  OpenLoopResult result{.window_s = 1, .total_s = 1.1, .issue_span_s = 1.01};
+  EXPECT_TRUE(result.generator_valid());
+  EXPECT_TRUE(result.kept_up());
+  result.total_s = 1.11;
+  EXPECT_TRUE(result.generator_valid());
+  EXPECT_FALSE(result.kept_up());
+  result.issue_span_s = 1.02;
+  EXPECT_FALSE(result.generator_valid());
+  result.total_s = 1.05;
+  EXPECT_FALSE(result.kept_up());
 }
 
 TEST(ReplayTest, ProvenanceComparesTheSameFills) {

@@ -53,6 +53,20 @@ IndexFeed::IndexFeed(const OpTrace& trace, bool eligible)
   }
 }
 
+std::vector<OwnedUpdate> IndexFeed::OwnedUpdates(std::size_t begin, std::size_t end) const {
+  std::vector<OwnedUpdate> owned;
+  owned.reserve(end - begin);
+  for (const PlacementEvent& event : updates().subspan(begin, end - begin)) {
+    OwnedUpdate& update = owned.emplace_back();
+    update.event = event;
+    update.blocks.assign(event.blocks.begin(), event.blocks.end());
+    update.removed.assign(event.removed.begin(), event.removed.end());
+    update.event.blocks = update.blocks;
+    update.event.removed = update.removed;
+  }
+  return owned;
+}
+
 FedIndex::FedIndex(const IndexFeed& feed) : feed_(feed) {
   index::IndexOptions options;
   options.ranks_max = std::max(options.ranks_max, feed.ranks());
@@ -67,13 +81,23 @@ FedIndex::FedIndex(const IndexFeed& feed) : feed_(feed) {
 
 FedIndex::~FedIndex() = default;
 
+void FedIndex::Apply(const PlacementEvent& event) {
+  const auto result = index_->Apply(slots_[Raw(event.rank.worker)], event);
+  if (result.status != index::ApplyStatus::kOk) ++failed_;
+}
+
 void FedIndex::Apply(std::size_t begin, std::size_t end) {
-  const std::span<const PlacementEvent> updates = feed_.updates();
-  for (std::size_t i = begin; i < end; ++i) {
-    const PlacementEvent& event = updates[i];
-    const auto result = index_->Apply(slots_[Raw(event.rank.worker)], event);
-    if (result.status != index::ApplyStatus::kOk) ++failed_;
+  for (const PlacementEvent& event : feed_.updates().subspan(begin, end - begin))
+    Apply(event);
+}
+
+std::uint64_t ReadAnswer(const OverlapScores& scores) {
+  std::uint64_t sum = 0;
+  for (const RankSlot slot : scores.scored()) {
+    const RankOverlap& overlap = scores.at(slot);
+    sum += Raw(overlap.rank.worker) + overlap.rank.dp_rank + overlap.depth();
   }
+  return sum;
 }
 
 Checksum ChecksumOf(const IndexFeed& feed, const FedIndex& index) {
@@ -84,6 +108,7 @@ Checksum ChecksumOf(const IndexFeed& feed, const FedIndex& index) {
     sum.scored += scores.scored().size();
     for (const RankSlot slot : scores.scored())
       sum.depths += scores.at(slot).depth();
+    sum.read += ReadAnswer(scores);
   }
   return sum;
 }

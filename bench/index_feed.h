@@ -15,12 +15,22 @@
 
 namespace kvr::bench {
 
+// An update that owns its blocks, as a queue between threads carries it. Its event borrows from it,
+// also after it was moved.
+struct OwnedUpdate {
+  PlacementEvent event;
+  std::vector<PlacedBlock> blocks;
+  std::vector<EngineHash> removed;
+};
+
 class IndexFeed {
  public:
   // `eligible`: of every store, see PlacementEvent.
   explicit IndexFeed(const OpTrace& trace, bool eligible = false);
 
   [[nodiscard]] std::span<const PlacementEvent> updates() const { return updates_; }
+  // Updates [begin, end).
+  [[nodiscard]] std::vector<OwnedUpdate> OwnedUpdates(std::size_t begin, std::size_t end) const;
   [[nodiscard]] std::size_t queries() const { return query_ends_.size(); }
   [[nodiscard]] std::span<const BlockHash> Query(std::size_t i) const {
     const std::size_t begin = i == 0 ? 0 : query_ends_[i - 1];
@@ -50,8 +60,9 @@ class FedIndex {
   explicit FedIndex(const IndexFeed& feed);
   ~FedIndex();
 
-  // Updates [begin, end). One thread at a time.
-  void Apply(std::size_t begin, std::size_t end);
+  // One thread at a time.
+  void Apply(const PlacementEvent& event);
+  void Apply(std::size_t begin, std::size_t end);  // these updates
   void ApplyAll() { Apply(0, feed_.updates().size()); }
   void Match(std::size_t query, OverlapScores& scores) const {
     index_->Match(feed_.Query(query), {}, scores);
@@ -67,10 +78,14 @@ class FedIndex {
   std::uint64_t failed_ = 0;
 };
 
+// Reads what an answer is for, rank and depth of all that hold something, and returns a sum of it.
+std::uint64_t ReadAnswer(const OverlapScores& scores);
+
 // What two correct indexes must agree on once all updates are applied.
 struct Checksum {
   std::uint64_t depths = 0;  // over all queries and scored ranks
   std::uint64_t scored = 0;  // ranks with a depth of at least 1, over all queries
+  std::uint64_t read = 0;    // ReadAnswer over all queries
 
   friend bool operator==(const Checksum&, const Checksum&) = default;
 };

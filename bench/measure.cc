@@ -63,10 +63,33 @@ double Median(std::vector<double>& values) {
   return values[values.size() / 2];
 }
 
+// Lets no compiler drop what made the value.
+void Keep(std::uint64_t value) {
+  asm volatile("" : : "r"(value));
+}
+
+void MatchAndRead(const FedIndex& index, std::size_t query, OverlapScores& scores) {
+  index.Match(query, scores);
+  Keep(ReadAnswer(scores));
+}
+
 std::uint32_t TimedMatch(const FedIndex& index, std::size_t query, OverlapScores& scores) {
   const Time::time_point start = Time::now();
-  index.Match(query, scores);
+  MatchAndRead(index, query, scores);
   return NanosBetween(start, Time::now());
+}
+
+using UpdateQueue = BoundedQueue<OwnedUpdate>;
+
+void Push(UpdateQueue& queue, OwnedUpdate& update) {
+  const bool pushed = queue.TryPush(std::move(update));
+  KVR_CHECK(pushed);  // queues here have room for all
+}
+
+// Until the queue is closed and empty. Each update is freed once it is applied.
+void Drain(UpdateQueue& queue, FedIndex& index) {
+  while (const auto update = queue.Pop())
+    index.Apply(update->event);
 }
 
 // Sleeps until shortly before, then spins: a wake-up may come tens of microseconds late.
@@ -120,6 +143,20 @@ FillResult MeasureFill(const IndexFeed& feed) {
   return result;
 }
 
+WriteResult MeasureWrite(const IndexFeed& feed) {
+  FedIndex index(feed);
+  UpdateQueue queue(feed.updates().size());
+  for (OwnedUpdate& update : feed.OwnedUpdates(0, feed.updates().size()))
+    Push(queue, update);
+  queue.Close();
+  const Time::time_point start = Time::now();
+  const double cpu_start = ThreadSeconds();
+  Drain(queue, index);
+  return {.seconds = SecondsSince(start),
+          .cpu_s = ThreadSeconds() - cpu_start,
+          .blocks = BlocksIn(feed, 0, feed.updates().size())};
+}
+
 ProvenanceResult MeasureProvenance(const IndexFeed& plain, const IndexFeed& eligible,
                                    std::size_t rounds) {
   std::vector<double> heap;
@@ -134,14 +171,17 @@ ProvenanceResult MeasureProvenance(const IndexFeed& plain, const IndexFeed& elig
   return {.heap_ratio = Median(heap), .apply_ratio = Median(apply), .rounds = rounds};
 }
 
-LoopResult MeasureLoop(const IndexFeed& feed, const FedIndex& index, double seconds) {
+LoopResult MeasureLoop(const IndexFeed& feed, const FedIndex& index, double seconds,
+                       Answers answers) {
   OverlapScores scores;
   std::vector<double> passes;
   const Time::time_point start = Time::now();
   do {
     const double pass = ThreadSeconds();
-    for (std::size_t i = 0; i < feed.queries(); ++i)
+    for (std::size_t i = 0; i < feed.queries(); ++i) {
       index.Match(i, scores);
+      if (answers == Answers::kRead) Keep(ReadAnswer(scores));
+    }
     passes.push_back((ThreadSeconds() - pass) * 1e9 / static_cast<double>(feed.queries()));
   } while (SecondsSince(start) < seconds);
   const double median = Median(passes);
@@ -156,62 +196,76 @@ Percentiles MeasureAlone(const IndexFeed& feed, const FedIndex& index) {
   return PercentilesOf(samples);
 }
 
-BesideResult MeasureBeside(const IndexFeed& feed, std::size_t readers) {
+namespace {
+
+// With `samples`: asks beside it and adds the time of each query.
+WriteResult WriteSecondHalf(const IndexFeed& feed, std::vector<std::uint32_t>* samples) {
   const std::size_t end = feed.updates().size();
   const std::size_t half = end / 2;
-  BesideResult result;
-  {
-    FedIndex index(feed);
-    index.Apply(0, half);
-    result.write_alone = TimedApply(feed, index, half, end);
-  }
   FedIndex index(feed);
-  index.Apply(0, half);
-  std::atomic<bool> done{false};
-  std::atomic<std::size_t> ready{0};
-  std::vector<std::vector<std::uint32_t>> samples(readers);
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t reader = 0; reader < readers; ++reader) {
-      threads.emplace_back([&, reader] {
-        OverlapScores scores;
-        index.Match(0, scores);
-        samples[reader].reserve(1u << 20);
-        ++ready;
-        for (std::size_t i = feed.queries() * reader / readers; !done; ++i)
-          samples[reader].push_back(TimedMatch(index, i % feed.queries(), scores));
-      });
-    }
-    while (ready != readers)
-      std::this_thread::yield();
-    result.write_beside = TimedApply(feed, index, half, end);
-    done = true;
+  std::vector<OwnedUpdate> updates = feed.OwnedUpdates(half, end);
+  UpdateQueue queue(updates.size());
+  std::atomic<bool> ready{false};
+  std::atomic<bool> applied{false};
+  WriteResult result{.blocks = BlocksIn(feed, half, end)};
+  OverlapScores scores;
+  std::jthread applier([&] {
+    index.Apply(0, half);
+    ready = true;
+    ready.notify_one();
+    const double cpu_start = ThreadSeconds();
+    Drain(queue, index);
+    result.cpu_s = ThreadSeconds() - cpu_start;
+    applied = true;
+    applied.notify_one();
+  });
+  ready.wait(false);
+  if (samples != nullptr) index.Match(0, scores);
+  const Time::time_point start = Time::now();
+  for (OwnedUpdate& update : updates)
+    Push(queue, update);
+  queue.Close();
+  if (samples != nullptr) {
+    for (std::size_t i = 0; !applied; ++i)
+      samples->push_back(TimedMatch(index, i % feed.queries(), scores));
+  } else {
+    applied.wait(false);
   }
-  std::vector<std::uint32_t> all;
-  for (const auto& of_one : samples)
-    all.insert(all.end(), of_one.begin(), of_one.end());
-  result.query = PercentilesOf(all);
+  result.seconds = SecondsSince(start);
   return result;
 }
 
-ReadersResult MeasureReaders(const IndexFeed& feed, const FedIndex& index, std::size_t readers,
-                             double seconds) {
+// Of some readers at once, for a while.
+ReadersResult ReadForAWhile(const IndexFeed& feed, const FedIndex& index, std::size_t readers,
+                            double seconds) {
+  constexpr std::size_t kWarmUp = 128;
+  struct alignas(128) Asked {
+    std::uint64_t queries = 0;
+    double cpu_s = 0;
+  };
   std::atomic<std::size_t> ready{0};
   std::atomic<bool> go{false};
   std::atomic<bool> done{false};
-  std::vector<std::uint64_t> asked(readers * 16);  // a cache line or two each
+  std::vector<Asked> asked(readers);
   std::vector<std::jthread> threads;
   for (std::size_t reader = 0; reader < readers; ++reader) {
     threads.emplace_back([&, reader] {
       OverlapScores scores;
-      index.Match(0, scores);
+      std::size_t next = feed.queries() * reader / readers;
+      const auto ask = [&] {
+        MatchAndRead(index, next, scores);
+        next = next + 1 == feed.queries() ? 0 : next + 1;
+      };
+      for (std::size_t i = 0; i < kWarmUp; ++i)
+        ask();
       ++ready;
       while (!go)
         std::this_thread::yield();
       std::uint64_t count = 0;
-      for (std::size_t i = feed.queries() * reader / readers; !done; ++i, ++count)
-        index.Match(i % feed.queries(), scores);
-      asked[reader * 16] = count;
+      const double cpu_start = ThreadSeconds();
+      for (; !done; ++count)
+        ask();
+      asked[reader] = {.queries = count, .cpu_s = ThreadSeconds() - cpu_start};
     });
   }
   while (ready != readers)
@@ -223,15 +277,58 @@ ReadersResult MeasureReaders(const IndexFeed& feed, const FedIndex& index, std::
   done = true;
   const double elapsed = SecondsSince(start);
   threads.clear();
-  std::uint64_t total = 0;
-  for (const std::uint64_t count : asked)
-    total += count;
-  return {.readers = readers, .queries_per_s = static_cast<double>(total) / elapsed};
+  Asked all;
+  for (const Asked& of_one : asked) {
+    all.queries += of_one.queries;
+    all.cpu_s += of_one.cpu_s;
+  }
+  return {.readers = readers,
+          .queries_per_s = static_cast<double>(all.queries) / elapsed,
+          .cpu_ns = all.cpu_s * 1e9 / static_cast<double>(std::max<std::uint64_t>(1, all.queries))};
+}
+
+}  // namespace
+
+BesideResult MeasureBeside(const IndexFeed& feed) {
+  BesideResult result;
+  result.write_alone = WriteSecondHalf(feed, nullptr);
+  std::vector<std::uint32_t> samples;
+  samples.reserve(1u << 20);
+  result.write_beside = WriteSecondHalf(feed, &samples);
+  result.query = PercentilesOf(samples);
+  return result;
+}
+
+std::vector<ReadersResult> MeasureReaders(const IndexFeed& feed, const FedIndex& index,
+                                          std::size_t readers_max, double seconds) {
+  constexpr std::size_t kSlices = 5;
+  std::vector<std::vector<ReadersResult>> slices;  // by number of readers
+  for (std::size_t slice = 0; slice < kSlices; ++slice) {
+    std::size_t row = 0;
+    for (std::size_t readers = 1; readers <= readers_max; readers *= 2, ++row) {
+      if (slice == 0) slices.emplace_back();
+      slices[row].push_back(ReadForAWhile(feed, index, readers, seconds / kSlices));
+    }
+  }
+  std::vector<ReadersResult> results;
+  for (const auto& of_number : slices) {
+    std::vector<double> rates;
+    std::vector<double> costs;
+    for (const ReadersResult& one : of_number) {
+      rates.push_back(one.queries_per_s);
+      costs.push_back(one.cpu_ns);
+    }
+    results.push_back({.readers = of_number.front().readers,
+                       .queries_per_s = Median(rates),
+                       .cpu_ns = Median(costs)});
+  }
+  return results;
 }
 
 OpenLoopResult MeasureOpenLoop(const IndexFeed& feed, double window_s) {
   FedIndex index(feed);
-  BoundedQueue<std::uint32_t> lane(feed.updates().size() + 1);  // nothing is ever refused
+  std::vector<OwnedUpdate> updates = feed.OwnedUpdates(0, feed.updates().size());
+  UpdateQueue queue(updates.size());
   std::uint64_t last_ns = 1;
   for (const auto times : {feed.update_times_ns(), feed.query_times_ns()}) {
     if (!times.empty()) last_ns = std::max(last_ns, times.back());
@@ -245,20 +342,18 @@ OpenLoopResult MeasureOpenLoop(const IndexFeed& feed, double window_s) {
 
   std::vector<std::uint32_t> alone(feed.queries());
   std::vector<std::uint32_t> to_end(feed.queries());
-  Time::time_point issued, applied, answered;
+  Time::time_point issued, applied, asked, answered;
   {
     std::jthread issuer([&] {
-      for (std::uint32_t i = 0; i < feed.updates().size(); ++i) {
+      for (std::size_t i = 0; i < updates.size(); ++i) {
         WaitUntil(deadline(feed.update_times_ns()[i]));
-        const bool pushed = lane.TryPush(std::uint32_t{i});
-        KVR_CHECK(pushed);
+        Push(queue, updates[i]);
       }
       issued = Time::now();
-      lane.Close();
+      queue.Close();
     });
     std::jthread applier([&] {
-      while (const auto update = lane.Pop())
-        index.Apply(*update, *update + 1);
+      Drain(queue, index);
       applied = Time::now();
     });
     std::jthread asker([&] {
@@ -267,8 +362,9 @@ OpenLoopResult MeasureOpenLoop(const IndexFeed& feed, double window_s) {
         const Time::time_point due = deadline(feed.query_times_ns()[i]);
         WaitUntil(due);
         const Time::time_point begin = Time::now();
-        index.Match(i, scores);
+        MatchAndRead(index, i, scores);
         const Time::time_point end = Time::now();
+        asked = begin;
         alone[i] = NanosBetween(begin, end);
         to_end[i] = NanosBetween(due, end);
       }
@@ -280,8 +376,10 @@ OpenLoopResult MeasureOpenLoop(const IndexFeed& feed, double window_s) {
   };
   return {.window_s = window_s,
           .total_s = std::max(seconds(applied), seconds(answered)),
+          .issue_span_s = std::max(seconds(issued), seconds(asked)),
           .drain_s = std::max(0.0, seconds(applied) - seconds(issued)),
           .block_ops = feed.counts().block_ops(),
+          .failed_updates = index.failed(),
           .query = PercentilesOf(alone),
           .query_to_end = PercentilesOf(to_end)};
 }

@@ -40,7 +40,10 @@ struct MemoryResult {
   std::uint64_t heap_bytes = 0;  // by the allocator, its own overhead included
 };
 
-// One thread applies all updates to an empty index.
+// Everywhere below, a query is timed with the reading of its answer (ReadAnswer): one that nobody
+// reads is only half made.
+
+// One thread applies all updates, which lie in one array, to an empty index.
 struct FillResult {
   std::unique_ptr<FedIndex> index;
   WriteResult write;
@@ -48,6 +51,10 @@ struct FillResult {
   std::uint64_t failed_updates = 0;
 };
 FillResult MeasureFill(const IndexFeed& feed);
+
+// One thread takes all updates from a queue, applies them to an empty index and frees them. They
+// were in the queue before the clock started, each with blocks of its own.
+WriteResult MeasureWrite(const IndexFeed& feed);
 
 // Whether each block's identity is complete, kept or not: fills of both kinds in turn, the medians
 // of the ratios.
@@ -65,41 +72,59 @@ struct LoopResult {
   double best_ns = 0, median_ns = 0;
   std::uint64_t passes = 0;
 };
-LoopResult MeasureLoop(const IndexFeed& feed, const FedIndex& index, double seconds);
+// Without reading, it is the time of the index alone.
+enum class Answers { kRead, kNotRead };
+LoopResult MeasureLoop(const IndexFeed& feed, const FedIndex& index, double seconds,
+                       Answers answers = Answers::kRead);
 
 // Each query timed alone; two clock reads are inside.
 Percentiles MeasureAlone(const IndexFeed& feed, const FedIndex& index);
 
-// The second half of the updates, as fast as they go: first with nobody reading, then while
-// `readers` threads ask all they can, each query timed alone.
+// The second half of the updates, from a queue as in MeasureWrite but filled while the clock runs:
+// first with nobody reading, then while this thread asks all it can once the queue is filled, each
+// query timed alone.
 struct BesideResult {
   WriteResult write_alone;
   WriteResult write_beside;
   Percentiles query;
 };
-BesideResult MeasureBeside(const IndexFeed& feed, std::size_t readers);
+BesideResult MeasureBeside(const IndexFeed& feed);
 
 // Threads that all ask the same queries, each beginning elsewhere.
 struct ReadersResult {
   std::size_t readers = 0;
   double queries_per_s = 0;
+  double cpu_ns =
+      0;  // processor time of a query: what queries_per_s has of a busy machine is not here
 };
-ReadersResult MeasureReaders(const IndexFeed& feed, const FedIndex& index, std::size_t readers,
-                             double seconds);
+// 1, 2, 4, ... readers up to the maximum, `seconds` each, a slice of all numbers after the other,
+// so that what else the machine does weighs on all; the medians of the slices.
+std::vector<ReadersResult> MeasureReaders(const IndexFeed& feed, const FedIndex& index,
+                                          std::size_t readers_max, double seconds);
 
 // The whole file against the clock, its times scaled to a window; nobody waits for an answer. One
-// thread issues updates, one applies them, one asks. It ends when the last query is answered and
-// the last update applied.
+// thread issues updates into a queue, as in MeasureWrite, one applies and frees them, one asks. It
+// ends when the last query is answered and the last update applied. A window of 0: all is due at
+// once.
 struct OpenLoopResult {
   double window_s = 0;
   double total_s = 0;
-  double drain_s = 0;  // after the last update was issued
+  double issue_span_s = 0;  // until the last update was issued and the last query begun
+  double drain_s = 0;       // after the last update was issued
   std::uint64_t block_ops = 0;
-  Percentiles query;         // each timed alone
-  Percentiles query_to_end;  // from its deadline
+  std::uint64_t failed_updates = 0;
+  Percentiles query{};         // from its beginning: the service time
+  Percentiles query_to_end{};  // from its deadline
   [[nodiscard]] double offered() const { return static_cast<double>(block_ops) / window_s; }
   [[nodiscard]] double achieved() const { return static_cast<double>(block_ops) / total_s; }
-  [[nodiscard]] bool kept_up() const { return total_s <= 1.10 * window_s; }
+  // Whether the load was what it says: every operation issued in time and none failed.
+  [[nodiscard]] bool generator_valid() const {
+    return failed_updates == 0 && (window_s == 0 || issue_span_s <= 1.01 * window_s);
+  }
+  // Only then its latencies mean anything.
+  [[nodiscard]] bool kept_up() const {
+    return window_s > 0 && generator_valid() && total_s <= 1.10 * window_s;
+  }
 };
 OpenLoopResult MeasureOpenLoop(const IndexFeed& feed, double window_s);
 

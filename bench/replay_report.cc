@@ -9,9 +9,6 @@
 namespace kvr::bench {
 namespace {
 
-// All updates at once: what an index makes of more load than it can take.
-constexpr double kNoWindow_s = 1e-3;
-
 void Put(JsonWriter& json, std::string_view key, const Percentiles& p) {
   json.Key(key);
   json.BeginObject();
@@ -32,6 +29,15 @@ void Put(JsonWriter& json, std::string_view key, const WriteResult& write) {
   json.Field("blocks", write.blocks);
   json.Field("blocks_per_s", write.blocks_per_s());
   json.Field("blocks_per_cpu_s", write.blocks_per_cpu_s());
+  json.EndObject();
+}
+
+void Put(JsonWriter& json, std::string_view key, const LoopResult& loop) {
+  json.Key(key);
+  json.BeginObject();
+  json.Field("best_ns", loop.best_ns);
+  json.Field("median_ns", loop.median_ns);
+  json.Field("passes", loop.passes);
   json.EndObject();
 }
 
@@ -62,16 +68,17 @@ std::string Line(std::string_view what, const Percentiles& p) {
 ReplayResult Replay(const IndexFeed& feed, const ReplayOptions& options) {
   ReplayResult result;
   result.counts = feed.counts();
+  result.write = MeasureWrite(feed);
   result.fill = MeasureFill(feed);
   const FedIndex& index = *result.fill.index;
   result.checksum = ChecksumOf(feed, index);
   result.loop = MeasureLoop(feed, index, options.loop_s);
+  result.loop_unread = MeasureLoop(feed, index, options.loop_s, Answers::kNotRead);
   result.alone = MeasureAlone(feed, index);
-  for (std::size_t readers = 1; readers <= options.readers_max; readers *= 2)
-    result.readers.push_back(MeasureReaders(feed, index, readers, options.loop_s));
+  result.readers = MeasureReaders(feed, index, options.readers_max, options.loop_s);
   result.fill.index.reset();
-  result.beside = MeasureBeside(feed, 1);
-  result.open_loop.push_back(MeasureOpenLoop(feed, kNoWindow_s));
+  result.beside = MeasureBeside(feed);
+  result.open_loop.push_back(MeasureOpenLoop(feed, 0));
   if (options.window_s > 0) result.open_loop.push_back(MeasureOpenLoop(feed, options.window_s));
   return result;
 }
@@ -86,8 +93,10 @@ std::string ReplayJson(const ReplayResult& result) {
   json.BeginObject();
   json.Field("depths", result.checksum.depths);
   json.Field("scored", result.checksum.scored);
+  json.Field("read", result.checksum.read);
   json.EndObject();
-  Put(json, "write", result.fill.write);
+  Put(json, "write", result.write);
+  Put(json, "write_from_array", result.fill.write);
   json.Field("failed_updates", result.fill.failed_updates);
   const MemoryResult& memory = result.fill.memory;
   json.Key("memory");
@@ -104,12 +113,8 @@ std::string ReplayJson(const ReplayResult& result) {
   json.EndObject();
   json.Field("heap_bytes_per_held_block", Per(memory.heap_bytes, memory.held_blocks));
   json.EndObject();
-  json.Key("query_loop");
-  json.BeginObject();
-  json.Field("best_ns", result.loop.best_ns);
-  json.Field("median_ns", result.loop.median_ns);
-  json.Field("passes", result.loop.passes);
-  json.EndObject();
+  Put(json, "query_loop", result.loop);
+  Put(json, "query_loop_unread", result.loop_unread);
   Put(json, "query_alone", result.alone);
   Put(json, "query_beside_writer", result.beside.query);
   Put(json, "write_second_half", result.beside.write_alone);
@@ -120,6 +125,7 @@ std::string ReplayJson(const ReplayResult& result) {
     json.BeginObject();
     json.Field("readers", r.readers);
     json.Field("queries_per_s", r.queries_per_s);
+    json.Field("cpu_ns", r.cpu_ns);
     json.EndObject();
   }
   json.EndArray();
@@ -129,9 +135,12 @@ std::string ReplayJson(const ReplayResult& result) {
     json.BeginObject();
     json.Field("window_s", r.window_s);
     json.Field("total_s", r.total_s);
+    json.Field("issue_span_s", r.issue_span_s);
     json.Field("drain_s", r.drain_s);
-    json.Field("offered_block_ops_per_s", r.offered());
+    if (r.window_s > 0) json.Field("offered_block_ops_per_s", r.offered());
     json.Field("achieved_block_ops_per_s", r.achieved());
+    json.Field("failed_updates", r.failed_updates);
+    json.Field("generator_valid", r.generator_valid());
     json.Field("kept_up", r.kept_up());
     Put(json, "query", r.query);
     Put(json, "query_from_deadline", r.query_to_end);
@@ -150,9 +159,9 @@ std::string ReplayText(const ReplayResult& result) {
                      result.checksum.depths, result.checksum.scored);
   out += fmt::format(
       "write, from empty              {:.2f} M blocks/s, {:.2f} M a processor second "
-      "({} updates failed)\n",
-      result.fill.write.blocks_per_s() / 1e6, result.fill.write.blocks_per_cpu_s() / 1e6,
-      result.fill.failed_updates);
+      "({} updates failed); from an array {:.2f} M\n",
+      result.write.blocks_per_s() / 1e6, result.write.blocks_per_cpu_s() / 1e6,
+      result.fill.failed_updates, result.fill.write.blocks_per_cpu_s() / 1e6);
   out += fmt::format(
       "memory                         {:.1f} bytes a held block, {:.1f} a distinct "
       "one by the allocator; {:.1f} a held block by the index itself\n",
@@ -164,24 +173,31 @@ std::string ReplayText(const ReplayResult& result) {
                        Per(memory.bytes_of[use], memory.held_blocks));
   }
   out += '\n';
-  out += fmt::format("query, back to back            {:.0f} ns, fastest pass {:.0f} ns\n",
-                     result.loop.median_ns, result.loop.best_ns);
+  out += fmt::format(
+      "query, back to back            {:.0f} ns, fastest pass {:.0f} ns; answer not read {:.0f} "
+      "ns\n",
+      result.loop.median_ns, result.loop.best_ns, result.loop_unread.median_ns);
   out += Line("query, timed alone", result.alone);
   out += Line("query, beside a writer", result.beside.query);
   out += fmt::format("write, second half             {:.2f} M blocks/s, beside a reader {:.2f} M\n",
                      result.beside.write_alone.blocks_per_s() / 1e6,
                      result.beside.write_beside.blocks_per_s() / 1e6);
   for (const ReadersResult& r : result.readers) {
-    out += fmt::format("{:>3} reader(s)                  {:.2f} M queries/s\n", r.readers,
-                       r.queries_per_s / 1e6);
+    out +=
+        fmt::format("{:>3} reader(s)                  {:.2f} M queries/s, {:.0f} ns of processor\n",
+                    r.readers, r.queries_per_s / 1e6, r.cpu_ns);
   }
   for (const OpenLoopResult& r : result.open_loop) {
-    out += fmt::format(
-        "open loop, window {:>7.3f} s    offered {:.2f} M, achieved {:.2f} M block "
-        "operations/s, {}\n",
-        r.window_s, r.offered() / 1e6, r.achieved() / 1e6,
-        r.kept_up() ? "kept up" : "did not keep up");
-    if (r.kept_up()) out += Line("  query from its deadline", r.query_to_end);
+    const std::string load = r.window_s > 0 ? fmt::format("window {:>7.3f} s    offered {:.2f} M, ",
+                                                          r.window_s, r.offered() / 1e6)
+                                            : "all at once         ";
+    out += fmt::format("open loop, {}achieved {:.2f} M block operations/s, {}{}\n", load,
+                       r.achieved() / 1e6,
+                       r.generator_valid() ? "" : "INVALID (failures, or issued late), ",
+                       r.kept_up() ? "kept up" : "no latencies");
+    if (!r.kept_up()) continue;
+    out += Line("  query, service time", r.query);
+    out += Line("  query from its deadline", r.query_to_end);
   }
   return out;
 }

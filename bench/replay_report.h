@@ -18,8 +18,10 @@ struct ReplayOptions {
 struct ReplayResult {
   OpCounts counts;
   Checksum checksum;
+  WriteResult write;
   FillResult fill;
   LoopResult loop;
+  LoopResult loop_unread;
   Percentiles alone;
   BesideResult beside;
   std::vector<ReadersResult> readers;

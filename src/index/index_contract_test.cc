@@ -660,6 +660,31 @@ TYPED_TEST(IndexContract, AnswersManyQueriesAtOnce) {
   player.index().MatchMany({}, {}, {});
 }
 
+// The same slots are other ranks there; neither index may leave its ranks in the other's answer.
+TYPED_TEST(IndexContract, IsAskedInTurnWithAnother) {
+  script::Player one(this->Make());
+  script::Player other(this->Make());
+  for (const script::Op& op : script::Parse("S0:[1..3]; S1:[1..2]; S2:[5..6]"))
+    one.Update(op);
+  for (const script::Op& op : script::Parse("S7:[5..6]; S8:[1..3]; S9:[1..2]"))
+    other.Update(op);
+  OverlapScores scores;
+  const auto ranks = [&scores](const script::Player& player, std::string_view query) {
+    player.index().Match(script::Parse(query)[0].query, {}, scores);
+    std::set<std::uint64_t> workers;
+    for (const RankSlot slot : scores.scored())
+      workers.insert(Raw(scores.at(slot).rank.worker));
+    return workers;
+  };
+  using Workers = std::set<std::uint64_t>;
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(ranks(one, "Q[1..3]"), (Workers{0, 1}));
+    EXPECT_EQ(ranks(other, "Q[1..3]"), (Workers{8, 9}));
+    EXPECT_EQ(ranks(other, "Q[5..6]"), (Workers{7}));
+    EXPECT_EQ(ranks(one, "Q[5..6]"), (Workers{2}));
+  }
+}
+
 TYPED_TEST(IndexContract, FindsTheBest) {
   script::Player player(this->Make());
   std::string text;

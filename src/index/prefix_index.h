@@ -84,7 +84,9 @@ struct IndexStats {
 struct MatchOptions {
   bool device_only = false;     // skip the lower tiers
   bool device_holders = false;  // also count the holders of each depth
-  // Only so many ranks, those with the deepest match; which among equals is not said. 0: all.
+  // Only so many ranks, those with the deepest match; which among equals is not said. 0: all. For
+  // users of the library that choose by the match alone: the router weighs it against load, so it
+  // asks for all.
   std::uint32_t best = 0;
 };
 
@@ -134,7 +136,8 @@ class PrefixIndex {
                      OverlapScores& scores) const = 0;
 
   // Match of each query, `scores` in their order and as many, at once: an index may ask them in
-  // step, so that they wait for memory together.
+  // step, so that they wait for memory together. For users of the library that have several queries
+  // at hand, as replays do; the services answer each request as it comes.
   virtual void MatchMany(std::span<const std::span<const BlockHash>> queries,
                          const MatchOptions& options, std::span<OverlapScores> scores) const {
     for (std::size_t i = 0; i < queries.size(); ++i)

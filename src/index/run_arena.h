@@ -185,7 +185,7 @@ class RunArena final : public PrefixIndex {
   RunDirectory directory_;
   StableArray<RankCell> rank_cells_;
   std::atomic<std::uint32_t> slots_end_{0};
-  // Another one, of all indexes, whenever a slot got its rank: see OverlapScores::ranks.
+  // Another one, of all indexes, whenever a slot got its rank: see OverlapScores::NameRanks.
   std::atomic<std::uint64_t> ranks_key_{0};
   // Counts updates, coarsely, so that queries seldom have to note a new time. Stands still without
   // a memory limit.

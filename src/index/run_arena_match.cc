@@ -258,15 +258,11 @@ class RunArena::Walk {
   // After the last state was read: it cannot name a slot whose rank came after the key.
   void NameRanks() {
     const std::uint64_t key = arena_.ranks_key_.load(std::memory_order_acquire);
-    std::vector<Rank>& ranks = scores_.ranks();
-    if (scores_.ranks_key() == key && ranks.size() >= slots_) return;
-    ranks.resize(slots_);
-    for (std::size_t slot = 0; slot < slots_; ++slot) {
-      const RankCell& cell = arena_.rank_cells_[slot];
-      ranks[slot] = {WorkerId{cell.worker.load(std::memory_order_relaxed)},
-                     cell.dp_rank.load(std::memory_order_relaxed)};
-    }
-    scores_.ranks_key() = key;
+    scores_.NameRanks(key, [this](RankSlot slot) {
+      const RankCell& cell = arena_.rank_cells_[Raw(slot)];
+      return Rank{WorkerId{cell.worker.load(std::memory_order_relaxed)},
+                  cell.dp_rank.load(std::memory_order_relaxed)};
+    });
   }
 
   static std::size_t WordOf(std::size_t slot) { return slot / PlaneView::kWordBits; }

@@ -1,6 +1,7 @@
-// What several shards cost a query, and what they give two writers. Argument: shards.
+// What several shards cost a query, and what they give two writers. First argument: shards.
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -68,7 +69,40 @@ void BM_ApplyByTwo(benchmark::State& state) {
                           static_cast<std::int64_t>(TheWorkload().updated_blocks()));
 }
 
+// An index that knows 4,096 ranks, of which one holds the chain asked for.
+std::unique_ptr<PrefixIndex> OneHolder(std::size_t shards, std::span<const BlockHash> chain) {
+  constexpr std::uint32_t kRanks = 4'096;
+  auto index = MakeIndex(IndexOptions{.ranks_max = kRanks}, shards);
+  std::vector<PlacedBlock> blocks;
+  for (const BlockHash block : chain)
+    blocks.push_back({EngineHash{Raw(block)}, block});
+  PlacementEvent event;
+  event.blocks = blocks;
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    const RankSlot slot = *index->AddRank(Rank{WorkerId{rank}, 0});
+    if (rank == kRanks / 2) index->Apply(slot, event);
+  }
+  return index;
+}
+
+// Arguments: shards, and how many such indexes are asked in turn with one OverlapScores.
+void BM_MatchOneHolder(benchmark::State& state) {
+  std::vector<BlockHash> chain;
+  for (std::uint64_t block = 1; block <= 8; ++block)
+    chain.push_back(BlockHash{block});
+  std::vector<std::unique_ptr<PrefixIndex>> indexes;
+  for (std::int64_t i = 0; i < state.range(1); ++i)
+    indexes.push_back(OneHolder(static_cast<std::size_t>(state.range(0)), chain));
+  OverlapScores scores;
+  std::size_t next = 0;
+  for (auto _ : state) {
+    indexes[next]->Match(chain, {.best = 1}, scores);
+    next = next + 1 == indexes.size() ? 0 : next + 1;
+  }
+}
+
 BENCHMARK(BM_Match)->Arg(1)->Arg(2)->Arg(4)->Arg(8);
+BENCHMARK(BM_MatchOneHolder)->Args({1, 1})->Args({2, 1})->Args({4, 1})->Args({1, 2});
 BENCHMARK(BM_ApplyByTwo)->Arg(1)->Arg(2)->Arg(4)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace

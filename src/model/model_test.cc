@@ -47,12 +47,12 @@ TEST(OverlapScores, ResetForgetsTheAnswerAndKeepsTheRoom) {
 TEST(OverlapScores, KeepsTheDeepest) {
   OverlapScores scores;
   scores.Reset(130);
-  scores.ranks().resize(130);
   scores.endings().push_back({.word = 0, .slots = 0b1110, .blocks = {2, 0, 0, 0}});
   scores.endings().push_back({.word = 2, .slots = 0b11, .blocks = {3, 0, 2, 0}});
   scores.endings().push_back({.word = 1, .slots = 0b1, .blocks = {1, 0, 0, 0}});
   scores.KeepDeepest(4);
   scores.Seal();
+  scores.NameRanks(1, [](RankSlot slot) { return Rank{WorkerId{Raw(slot)}, 0}; });
   EXPECT_EQ(scores.scored().size(), 4u);
   EXPECT_EQ(scores.at(RankSlot{128}).depth(), 5u);
   EXPECT_EQ(scores.at(RankSlot{129}).depth(), 5u);
@@ -61,6 +61,32 @@ TEST(OverlapScores, KeepsTheDeepest) {
   for (const RankSlot slot : scores.scored())
     second += scores.at(slot).depth() == 2 ? 1u : 0u;
   EXPECT_EQ(second, 2u);
+}
+
+// Whoever asks two indexes with one object pays for the ranks that they score, not for those that
+// they know.
+TEST(OverlapScores, NamesOnlyWhatIsScoredAndOnlyOnce) {
+  OverlapScores scores;
+  const auto ask = [&scores](std::uint64_t key, std::uint64_t slots, std::size_t known = 4'096) {
+    scores.Reset(known);
+    scores.endings().push_back({.word = 1, .slots = slots, .blocks = {2, 0, 0, 0}});
+    scores.Seal();
+    std::size_t named = 0;
+    scores.NameRanks(key, [&](RankSlot slot) {
+      ++named;
+      return Rank{WorkerId{key * 1'000 + Raw(slot)}, 0};
+    });
+    for (const RankSlot slot : scores.scored())
+      EXPECT_EQ(Raw(scores.at(slot).rank.worker), key * 1'000 + Raw(slot));
+    return named;
+  };
+  EXPECT_EQ(ask(1, 0b1), 1u);
+  EXPECT_EQ(ask(1, 0b111), 2u);
+  EXPECT_EQ(ask(1, 0b101, 128), 0u);
+  EXPECT_EQ(ask(2, 0b11), 2u);  // the slots of another index
+  EXPECT_EQ(ask(1, 0b111), 3u);
+  scores.Score(RankSlot{65}, {.rank = {WorkerId{9}, 0}, .blocks = {1, 0, 0, 0}});
+  EXPECT_EQ(ask(1, 0b111), 3u);  // named by others meanwhile
 }
 
 TEST(SlotSet, GoesThroughTheSlotsInOrder) {

@@ -102,7 +102,8 @@ class SlotSet {
 };
 
 // Dense by slot and reusable: a second query into the same object allocates nothing once it has
-// seen the largest slot. Not thread-safe: one object a thread.
+// seen the largest slot. Not thread-safe: one object a thread. It remembers the ranks of the index
+// it was asked of last, so an object for each index saves a look at each rank scored.
 //
 // Most ranks end where many others end. So an index names each end once, with a bitmap of the slots
 // that it goes for, and what a rank matched is put together when it is asked for.
@@ -150,10 +151,6 @@ class OverlapScores {
   // Each slot may be in one ending; none has depth 0.
   std::vector<Ending>& endings() { return endings_; }
   std::vector<std::uint32_t>& mutable_device_holders() { return device_holders_; }
-  // The ranks of slots, which the index keeps right for what it scores: they outlast a query.
-  // `ranks_key` is a number that the index chooses to know them again by, other than 0.
-  std::vector<Rank>& ranks() { return ranks_; }
-  std::uint64_t& ranks_key() { return ranks_key_; }
   // Room to work in that is kept between queries; its content is not.
   std::vector<std::uint64_t>& scratch() { return scratch_; }
   std::vector<std::array<std::uint32_t, kTierCount>>& scratch_blocks() { return scratch_blocks_; }
@@ -193,7 +190,28 @@ class OverlapScores {
         cells[std::countr_zero(slots)] = i;
     }
   }
-  // Makes an answer a slot at a time: after Reset, and before Seal.
+  // After Seal: what is scored has the ranks that `rank_of` says. It is asked of slots alone that
+  // were not named under the same `key`, a number other than 0 that the index chooses to know its
+  // ranks again by.
+  template <typename RankOf>
+  void NameRanks(std::uint64_t key, RankOf&& rank_of) {
+    if (key != ranks_key_) named_.clear();
+    ranks_key_ = key;
+    if (named_.size() < scored_.size()) named_.resize(scored_.size(), 0);
+    if (ranks_.size() < scored_.size() * SlotSet::kWordBits)
+      ranks_.resize(scored_.size() * SlotSet::kWordBits);
+    for (const Ending& ending : endings_) {
+      std::uint64_t unnamed = ending.slots & ~named_[ending.word];
+      if (unnamed == 0) continue;
+      named_[ending.word] |= unnamed;
+      for (; unnamed != 0; unnamed &= unnamed - 1) {
+        const auto slot = static_cast<std::uint32_t>(ending.word * SlotSet::kWordBits) +
+                          static_cast<std::uint32_t>(std::countr_zero(unnamed));
+        ranks_[slot] = rank_of(RankSlot{slot});
+      }
+    }
+  }
+  // Makes an answer a slot at a time, its rank with it: after Reset, and before Seal.
   void Score(RankSlot slot, const RankOverlap& overlap) {
     if (ranks_.size() <= Raw(slot)) ranks_.resize(Raw(slot) + 1);
     ranks_[Raw(slot)] = overlap.rank;
@@ -208,7 +226,8 @@ class OverlapScores {
   std::vector<std::uint32_t> most_end_at_;  // by word: an ending
   std::vector<std::uint32_t> ending_of_;    // by slot, unless it ends where most of its word do
   std::vector<Ending> endings_;
-  std::vector<Rank> ranks_;  // by slot
+  std::vector<Rank> ranks_;           // by slot; they outlast a query
+  std::vector<std::uint64_t> named_;  // slots whose ranks are right while the key is the same
   std::uint64_t ranks_key_ = 0;
   std::vector<std::uint32_t> device_holders_;
   std::vector<std::uint64_t> scratch_;

@@ -197,9 +197,9 @@ void PartitionRouter::AddGuesses(const Members& members, const Prompt& prompt,
                                  const index::HybridRanks* hybrid, Scratch& scratch) {
   if (guesses_.empty()) return;
   guesses_.Expire(clock_.Now());
-  guesses_.Match(prompt.blocks, scratch.scores);
-  for (const RankSlot slot : scratch.scores.scored()) {
-    const RankOverlap& guess = scratch.scores.at(slot);
+  guesses_.Match(prompt.blocks, scratch.guesses);
+  for (const RankSlot slot : scratch.guesses.scored()) {
+    const RankOverlap& guess = scratch.guesses.at(slot);
     const auto member = members.Find(guess.rank);
     if (!member || guess.depth() <= scratch.overlaps[*member].depth()) continue;
     if (hybrid != nullptr && !hybrid->empty() && hybrid->Find(guess.rank)) continue;

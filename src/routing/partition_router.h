@@ -29,7 +29,8 @@ namespace kvr::routing {
 // Buffers of one decision, kept from one to the next so that a warm router allocates little.
 struct Scratch {
   PromptBuffers prompt;
-  OverlapScores scores;
+  OverlapScores scores;                      // of the index of events
+  OverlapScores guesses;                     // of the index of decisions
   std::vector<RankOverlap> overlaps;         // by member
   std::vector<std::uint32_t> guessed;        // of them known from decisions alone; by member
   std::vector<std::uint32_t> eligible;       // members

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dynamo_kv_router::indexer::WorkerTask;
+use dynamo_kv_router::indexer::{KvIndexerMetrics, WorkerTask};
 use dynamo_kv_router::protocols::{
     ExternalSequenceBlockHash, KvCacheEvent, KvCacheEventData, KvCacheRemoveData, KvCacheStoreData,
-    KvCacheStoredBlockData, LocalBlockHash, RouterEvent,
+    KvCacheStoredBlockData, LocalBlockHash, OverlapScores, RouterEvent,
 };
 use dynamo_kv_router::{SyncIndexer, ThreadPoolIndexer};
 use serde_json::{json, Value};
@@ -19,7 +19,9 @@ use crate::op_file::{Kind, Ops};
 
 /// Updates that are sent before their answers are awaited when nothing is timed.
 const CHUNK: usize = 1024;
-const NO_WINDOW_S: f64 = 1e-3;
+/// Queries that each reader asks before it is timed, and slices that the time of readers is cut into.
+const WARM_UP: usize = 128;
+const SLICES: usize = 5;
 
 pub struct Options {
     pub seconds: f64,
@@ -183,9 +185,23 @@ fn nanos(duration: Duration) -> u32 {
     u32::try_from(duration.as_nanos()).unwrap_or(u32::MAX)
 }
 
+/// Reads what an answer is for, rank and depth of all that hold something, and returns a sum of it.
+fn read_answer(answer: &OverlapScores) -> u64 {
+    answer
+        .scores
+        .iter()
+        .map(|(rank, &depth)| rank.worker_id + u64::from(rank.dp_rank) + u64::from(depth))
+        .sum()
+}
+
+/// Asks, reads the answer and frees it.
+fn match_and_read<T: SyncIndexer>(index: &T, query: &[LocalBlockHash]) {
+    black_box(read_answer(&index.find_matches(query, false)));
+}
+
 fn timed_match<T: SyncIndexer>(index: &T, query: &[LocalBlockHash]) -> u32 {
     let start = Instant::now();
-    black_box(index.find_matches(query, false));
+    match_and_read(index, query);
     nanos(start.elapsed())
 }
 
@@ -244,13 +260,19 @@ fn measure_second_half<T: SyncIndexer>(feed: &Feed, index: T, ask: bool) -> (Val
     (write_result(seconds, feed.blocks(half, end)), percentiles(&mut samples))
 }
 
-fn measure_loop<T: SyncIndexer>(feed: &Feed, index: &T, seconds: f64) -> Value {
+/// `ask` is match_and_read, or what leaves the answer unread.
+fn measure_loop<T: SyncIndexer>(
+    feed: &Feed,
+    index: &T,
+    seconds: f64,
+    ask: fn(&T, &[LocalBlockHash]),
+) -> Value {
     let mut passes = Vec::new();
     let start = Instant::now();
     while passes.is_empty() || start.elapsed().as_secs_f64() < seconds {
         let pass = thread_seconds();
         for query in &feed.queries {
-            black_box(index.find_matches(query, false));
+            ask(index, query);
         }
         passes.push((thread_seconds() - pass) * 1e9 / feed.queries.len() as f64);
     }
@@ -258,28 +280,44 @@ fn measure_loop<T: SyncIndexer>(feed: &Feed, index: &T, seconds: f64) -> Value {
     json!({"best_ns": passes[0], "median_ns": passes[passes.len() / 2], "passes": passes.len()})
 }
 
-fn measure_readers<T: SyncIndexer>(feed: &Feed, index: &T, readers: usize, seconds: f64) -> Value {
+/// Readers at once, for a while: queries a second, and processor time of a query in nanoseconds.
+fn read_for_a_while<T: SyncIndexer>(
+    feed: &Feed,
+    index: &T,
+    readers: usize,
+    seconds: f64,
+) -> (f64, f64) {
     let ready = AtomicUsize::new(0);
     let go = AtomicBool::new(false);
     let done = AtomicBool::new(false);
     let asked = AtomicU64::new(0);
+    let cpu_ns = AtomicU64::new(0);
     let mut elapsed = 0.0;
     thread::scope(|scope| {
         for reader in 0..readers {
-            let (ready, go, done, asked) = (&ready, &go, &done, &asked);
+            let (ready, go, done, asked, cpu_ns) = (&ready, &go, &done, &asked, &cpu_ns);
             scope.spawn(move || {
+                let mut query = feed.queries.len() * reader / readers;
+                let mut ask = || {
+                    match_and_read(index, &feed.queries[query]);
+                    query = if query + 1 == feed.queries.len() { 0 } else { query + 1 };
+                };
+                for _ in 0..WARM_UP {
+                    ask();
+                }
                 ready.fetch_add(1, Ordering::SeqCst);
                 while !go.load(Ordering::SeqCst) {
                     thread::yield_now();
                 }
-                let mut query = feed.queries.len() * reader / readers;
                 let mut count = 0;
-                while !done.load(Ordering::Relaxed) {
-                    black_box(index.find_matches(&feed.queries[query], false));
-                    query = (query + 1) % feed.queries.len();
+                let cpu_start = thread_seconds();
+                while !done.load(Ordering::SeqCst) {
+                    ask();
                     count += 1;
                 }
+                let spent_ns = (thread_seconds() - cpu_start) * 1e9;
                 asked.fetch_add(count, Ordering::SeqCst);
+                cpu_ns.fetch_add(spent_ns as u64, Ordering::SeqCst);
             });
         }
         while ready.load(Ordering::SeqCst) != readers {
@@ -291,7 +329,39 @@ fn measure_readers<T: SyncIndexer>(feed: &Feed, index: &T, readers: usize, secon
         done.store(true, Ordering::SeqCst);
         elapsed = start.elapsed().as_secs_f64();
     });
-    json!({"readers": readers, "queries_per_s": asked.into_inner() as f64 / elapsed})
+    let asked = asked.into_inner();
+    (asked as f64 / elapsed, cpu_ns.into_inner() as f64 / asked.max(1) as f64)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// 1, 2, 4, ... readers, a slice of all numbers after the other; the medians of the slices.
+fn measure_readers<T: SyncIndexer>(
+    feed: &Feed,
+    index: &T,
+    readers_max: usize,
+    seconds: f64,
+) -> Vec<Value> {
+    let numbers: Vec<_> = std::iter::successors(Some(1), |number| Some(number * 2))
+        .take_while(|&number| number <= readers_max)
+        .collect();
+    let mut slices = vec![Vec::new(); numbers.len()];
+    for _ in 0..SLICES {
+        for (row, &number) in numbers.iter().enumerate() {
+            slices[row].push(read_for_a_while(feed, index, number, seconds / SLICES as f64));
+        }
+    }
+    numbers
+        .iter()
+        .zip(slices)
+        .map(|(number, slices)| {
+            let (rates, costs) = slices.into_iter().unzip();
+            json!({"readers": number, "queries_per_s": median(rates), "cpu_ns": median(costs)})
+        })
+        .collect()
 }
 
 /// Sleeps until shortly before, then spins: a wake-up may come tens of microseconds late.
@@ -306,9 +376,16 @@ fn wait_until(deadline: Instant) {
     }
 }
 
-/// The pool as its users run it, with one lane; one thread issues updates, this one asks.
+/// The pool as its users run it, with one lane and its counters; one thread issues updates, this one
+/// asks. A window of 0: all is due at once.
 fn measure_open_loop<T: SyncIndexer>(feed: &Feed, index: T, window_s: f64) -> Value {
-    let pool = ThreadPoolIndexer::new(index, 1, feed.ops.block_tokens.max(2));
+    let metrics = Arc::new(KvIndexerMetrics::new_unregistered());
+    let pool = ThreadPoolIndexer::new_with_metrics(
+        index,
+        1,
+        feed.ops.block_tokens.max(2),
+        Some(Arc::clone(&metrics)),
+    );
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let last_ns = feed.ops.list.last().map_or(1, |op| op.time_ns).max(1);
     let scale = window_s * 1e9 / last_ns as f64;
@@ -317,7 +394,7 @@ fn measure_open_loop<T: SyncIndexer>(feed: &Feed, index: T, window_s: f64) -> Va
     let mut to_end = vec![0u32; feed.queries.len()];
     let start = Instant::now() + Duration::from_millis(20);
     let due = |time_ns: u64| start + Duration::from_nanos((time_ns as f64 * scale) as u64);
-    let (mut issued, mut applied) = (start, start);
+    let (mut issued, mut applied, mut asked, mut answered) = (start, start, start, start);
     thread::scope(|scope| {
         scope.spawn(|| {
             for (i, event) in events.iter_mut().enumerate() {
@@ -332,21 +409,35 @@ fn measure_open_loop<T: SyncIndexer>(feed: &Feed, index: T, window_s: f64) -> Va
             let deadline = due(feed.query_times_ns[i]);
             wait_until(deadline);
             let begin = Instant::now();
-            black_box(pool.backend().find_matches(query, false));
+            match_and_read(pool.backend(), query);
             let end = Instant::now();
+            asked = begin;
             alone[i] = nanos(end - begin);
             to_end[i] = nanos(end - deadline);
         }
+        answered = Instant::now();
     });
-    let answered = Instant::now();
-    // The scope also waits for the updates, so the last answer came at the latest here.
-    let total_s = (answered - start).as_secs_f64();
+    let since_start = |time: Instant| time.saturating_duration_since(start).as_secs_f64();
+    let total_s = since_start(applied.max(answered));
+    let issue_span_s = since_start(issued.max(asked));
+    let done: u64 = ["stored", "removed", "cleared"]
+        .iter()
+        .map(|kind| metrics.kv_cache_events_applied.with_label_values(&[*kind, "ok"]).get())
+        .sum();
+    let failed = feed.updates.len() as u64 - done;
+    let valid = failed == 0 && (window_s == 0.0 || issue_span_s <= 1.01 * window_s);
     let block_ops = feed.block_ops() as f64;
-    json!({"window_s": window_s, "total_s": total_s, "drain_s": (applied - issued).as_secs_f64(),
-           "offered_block_ops_per_s": block_ops / window_s,
-           "achieved_block_ops_per_s": block_ops / total_s,
-           "kept_up": total_s <= 1.10 * window_s,
-           "query": percentiles(&mut alone), "query_from_deadline": percentiles(&mut to_end)})
+    let mut result = json!({
+        "window_s": window_s, "total_s": total_s, "issue_span_s": issue_span_s,
+        "drain_s": (applied - issued).as_secs_f64(),
+        "achieved_block_ops_per_s": block_ops / total_s,
+        "failed_updates": failed, "generator_valid": valid,
+        "kept_up": window_s > 0.0 && valid && total_s <= 1.10 * window_s,
+        "query": percentiles(&mut alone), "query_from_deadline": percentiles(&mut to_end)});
+    if window_s > 0.0 {
+        result["offered_block_ops_per_s"] = json!(block_ops / window_s);
+    }
+    result
 }
 
 /// `make` returns an empty index.
@@ -357,38 +448,39 @@ pub fn replay<T: SyncIndexer>(name: &str, feed: &Feed, options: &Options, make: 
     let lane = Lane::start(make());
     let failed = lane.apply(feed, 0, feed.updates.len());
     let heap = heap_bytes().saturating_sub(before);
-    let (mut depths, mut scored) = (0u64, 0u64);
+    let (mut depths, mut scored, mut read) = (0u64, 0u64, 0u64);
     for query in &feed.queries {
-        let scores = lane.index.find_matches(query, false).scores;
+        let answer = lane.index.find_matches(query, false);
+        read += read_answer(&answer);
+        let scores = answer.scores;
         scored += scores.len() as u64;
         depths += scores.values().map(|&depth| u64::from(depth)).sum::<u64>();
     }
-    let query_loop = measure_loop(feed, &*lane.index, options.seconds);
+    let query_loop = measure_loop(feed, &*lane.index, options.seconds, match_and_read);
+    let query_loop_unread = measure_loop(feed, &*lane.index, options.seconds, |index, query| {
+        black_box(index.find_matches(query, false));
+    });
     let mut samples: Vec<u32> =
         feed.queries.iter().map(|query| timed_match(&*lane.index, query)).collect();
     let alone = percentiles(&mut samples);
-    let mut readers = Vec::new();
-    let mut count = 1;
-    while count <= options.readers_max {
-        readers.push(measure_readers(feed, &*lane.index, count, options.seconds));
-        count *= 2;
-    }
+    let readers = measure_readers(feed, &*lane.index, options.readers_max, options.seconds);
     lane.stop();
 
     let (write_second_half, _) = measure_second_half(feed, make(), false);
     let (write_beside_reader, beside) = measure_second_half(feed, make(), true);
-    let mut open_loop = vec![measure_open_loop(feed, make(), NO_WINDOW_S)];
+    let mut open_loop = vec![measure_open_loop(feed, make(), 0.0)];
     if options.window_s > 0.0 {
         open_loop.push(measure_open_loop(feed, make(), options.window_s));
     }
     json!({
         "index": name,
-        "checksum": {"depths": depths, "scored": scored},
+        "checksum": {"depths": depths, "scored": scored, "read": read},
         "write": write,
         "failed_updates": failed,
         "memory": {"held_blocks": feed.held_blocks(), "heap_bytes": heap,
                    "heap_bytes_per_held_block": heap as f64 / feed.held_blocks() as f64},
         "query_loop": query_loop,
+        "query_loop_unread": query_loop_unread,
         "query_alone": alone,
         "query_beside_writer": beside,
         "write_second_half": write_second_half,
