@@ -93,10 +93,9 @@ void FedIndex::Apply(std::size_t begin, std::size_t end) {
 
 std::uint64_t ReadAnswer(const OverlapScores& scores) {
   std::uint64_t sum = 0;
-  for (const RankSlot slot : scores.scored()) {
-    const RankOverlap& overlap = scores.at(slot);
-    sum += Raw(overlap.rank.worker) + overlap.rank.dp_rank + overlap.depth();
-  }
+  scores.ForEach([&sum](RankSlot, const Rank& rank, const auto& blocks, EngineHash) {
+    sum += Raw(rank.worker) + rank.dp_rank + blocks[0] + blocks[1] + blocks[2] + blocks[3];
+  });
   return sum;
 }
 

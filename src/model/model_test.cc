@@ -61,6 +61,15 @@ TEST(OverlapScores, KeepsTheDeepest) {
   for (const RankSlot slot : scores.scored())
     second += scores.at(slot).depth() == 2 ? 1u : 0u;
   EXPECT_EQ(second, 2u);
+  std::size_t read = 0;
+  scores.ForEach([&](RankSlot slot, const Rank& rank, const auto& blocks, EngineHash last) {
+    const RankOverlap overlap = scores.at(slot);
+    EXPECT_EQ(rank, overlap.rank);
+    EXPECT_EQ(blocks, overlap.blocks);
+    EXPECT_EQ(last, overlap.last);
+    ++read;
+  });
+  EXPECT_EQ(read, 4u);
 }
 
 // Whoever asks two indexes with one object pays for the ranks that they score, not for those that

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "model/ids.h"
@@ -120,6 +121,19 @@ class OverlapScores {
     const Ending& most = endings_[most_end_at_[Raw(slot) / SlotSet::kWordBits]];
     const Ending& own = most.Has(slot) ? most : endings_[ending_of_[Raw(slot)]];
     return {ranks_[Raw(slot)], own.blocks, own.last};
+  }
+
+  // Calls `read(slot, rank, blocks, last)` for all that is scored, in no order; the arguments are
+  // those of RankOverlap. For who reads a whole answer, as what many ranks share is looked at once.
+  template <typename Read>
+  void ForEach(Read&& read) const {
+    for (const Ending& ending : endings_) {
+      const std::uint32_t first = ending.word * static_cast<std::uint32_t>(SlotSet::kWordBits);
+      for (std::uint64_t left = ending.slots; left != 0; left &= left - 1) {
+        const std::uint32_t slot = first + static_cast<std::uint32_t>(std::countr_zero(left));
+        read(RankSlot{slot}, std::as_const(ranks_[slot]), ending.blocks, ending.last);
+      }
+    }
   }
 
   // The rest is for indexes only.

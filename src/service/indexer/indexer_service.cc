@@ -220,8 +220,9 @@ struct IndexerService::Impl {
     query_blocks.Observe(static_cast<double>(blocks.size()));
     query_ranks.Observe(static_cast<double>(scores.scored().size()));
     std::uint32_t depth = 0;
-    for (const RankSlot slot : scores.scored())
-      depth = std::max(depth, scores.at(slot).depth());
+    scores.ForEach([&depth](RankSlot, const Rank&, const auto& blocks, EngineHash) {
+      depth = std::max(depth, blocks[0] + blocks[1] + blocks[2] + blocks[3]);
+    });
     query_depth.Observe(depth);
     const auto snapshot = sources.catalog().snapshot();
     QueryAnswerOptions answer;
