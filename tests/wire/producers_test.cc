@@ -132,6 +132,24 @@ TEST(DigestEnds, AreFoundOut) {
   }
 }
 
+// Some producers write 0 for the root, and what is filled up to the length of a digest has zeros.
+TEST(DigestEnds, ZeroProvesNothing) {
+  const std::string zeros(48, '0');
+  const auto digest = [&](const std::string& end) {
+    return R"({"$bytes":")" + zeros + end + R"("})";
+  };
+  Stream stream;
+  EXPECT_EQ(stream.Feed(Batch({St(digest("00000000000003e9"), "null", kA)})),
+            "stored device 1001=A");
+  EXPECT_EQ(stream.Feed(Batch({St(digest("00000000000003ea"), "0", kB)})),
+            "stored device <0 1002=B");
+  EXPECT_EQ(stream.Feed(Batch({St("0", "null", kC)})), "stored device 0=C");
+  EXPECT_EQ(stream.Feed(Batch({St(digest("00000000000003eb"), digest("00000000000003e9"), kD)})),
+            "stored device <1001 1003=D");
+  EXPECT_EQ(stream.translator().stats().digest_changes, 0u);
+  EXPECT_EQ(stream.translator().digests().evidence, DigestEvidence::kAssumed);
+}
+
 TEST(DigestEnds, WithinOneBatch) {
   Stream vllm;
   EXPECT_EQ(vllm.Feed(Batch({St(kLastEnd, "null", kA), Rm(Bytes(kDigest))})),
