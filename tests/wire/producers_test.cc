@@ -267,6 +267,16 @@ TEST(Producers, Atom) {
   EXPECT_EQ(Feed(stream, R"([1.5,[["BlockTransferred",[11],"REMOTE"],
                              ["BlockStored",[12],null,[1,2,3,4],4,null,"REMOTE"]],0])"),
             "stored external 12=A; drop 0 unknown_event");
+  // Beside a group as well, whose window it is not.
+  for (const std::string_view tail : {R"(1,"sliding_window",null,4096)", R"(1,null,null,4096)"}) {
+    Stream numbered;
+    numbered.Feed(R"([1.5,[["BlockStored",[11],null,[1,2,3,4],4,null,"GPU",null,null,)" +
+                  std::string(tail) + "]],0]");
+    const wire::EngineEvent& event = numbered.translator().decoded().events.at(0);
+    EXPECT_EQ(event.group, 1u);
+    EXPECT_EQ(event.window, std::nullopt);
+    EXPECT_EQ(event.token_offset, 4096u);
+  }
   // A removal has no such number; it names no group either.
   Stream removal;
   EXPECT_EQ(removal.Feed(R"([1.5,[["BlockRemoved",[11],"CPU",null,null,null,4]],0])"),
