@@ -53,7 +53,9 @@ bool ReadTailByType(FieldContext& context, std::span<const TailSlot> slots, Engi
           event.group || IsWindow(slots, i) ? event.window : event.group;
       if (!number && !ReadU32OrNil(in, number)) return false;
     } else if (slots[i].kind == Kind::kString) {
-      if (!ReadKind(context, event)) return false;
+      if (ReadKind(context, event)) continue;
+      context.failed = "kv_cache_spec_kind";
+      return false;
     } else if (slots[i].kind == Kind::kArray && event.type == EventType::kStored) {
       const std::size_t blocks = context.batch.mm_blocks.size();
       const std::size_t hashes = context.batch.mm_hashes.size();
@@ -97,7 +99,10 @@ bool ReadTail(FieldContext& context, const EventSchema& schema, std::size_t coun
   if (slots.size() >= 4 && FitsPlaces(slots)) {
     for (std::size_t i = 0; i < slots.size(); ++i) {
       in.Seek(slots[i].offset);
-      if (!schema.fields[schema.tail - 1 + i].read_place(context, event)) return false;
+      const Field& field = schema.fields[schema.tail - 1 + i];
+      if (field.read_place(context, event)) continue;
+      context.failed = field.key;
+      return false;
     }
   } else {
     ++context.batch.legacy_layouts;

@@ -435,6 +435,40 @@ TEST(DecodeRows, B52LargeEventsAndTheirLimit) {
   EXPECT_EQ(none.FeedBytes(payload), "error over_limit");
 }
 
+// Whoever has to mend a producer needs to know what it sent.
+TEST(DecodeRows, WhatCostAnEventIsNamed) {
+  const std::string good = St("11", "null", kA);
+  const auto detail = [&](const std::string& bad) {
+    Stream stream;
+    stream.Feed(Batch({good, bad}));
+    EXPECT_EQ(stream.batch().dropped.size(), 1u) << bad;
+    return placement::DropDetail(stream.batch().dropped.at(0), stream.translator().decoded(), 4);
+  };
+  const struct {
+    std::string bad;
+    std::string_view detail;
+  } rows[] = {
+      {R"({"type":"BlockMoved","block_hashes":[1]})", "type `BlockMoved`"},
+      {R"({"block_hashes":[1],"type":"BlockMoved"})", "type `BlockMoved`"},
+      {R"(["BlockMoved",[1]])", "type `BlockMoved`"},
+      {R"([""])", "type ``"},
+      {R"(["a\u001b[2J`\nb"])", "type `a?[2J??b`"},
+      {R"([")" + std::string(1000, 'x') + R"("])", "type `xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...`"},
+      {St("11", "null", R"("a")"), "wrong_type, field `token_ids`"},
+      {R"({"block_hashes":"x","type":"BlockRemoved"})", "wrong_type, field `block_hashes`"},
+      {St("11", "null", kA, R"("group_idx":"one")"), "wrong_type, field `group_idx`"},
+      {R"(["BlockStored",[1],null,["x"],4])", "wrong_type, field `token_ids`"},
+      {R"(["BlockStored",[1],null,[1,2,3,4]])", "missing_field, field `block_size`"},
+      {R"({"type":"BlockStored","block_hashes":[1],"block_size":4})",
+       "missing_field, field `token_ids`"},
+      {R"({"block_hashes":[1]})", "missing_field"},
+      {"7", "wrong_type"},
+      {"[]", "missing_field"},
+  };
+  for (const auto& row : rows)
+    EXPECT_EQ(detail(row.bad), row.detail);
+}
+
 // B52: the limit is the operator's, what refuses a batch is named, and one large batch does not
 // keep its memory for ever.
 TEST(DecodeRows, B52AnExtraordinaryBatch) {
