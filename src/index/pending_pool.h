@@ -38,6 +38,13 @@ class PendingPool {
   // Takes one tier from the block of this name; false when it does not wait in that tier.
   bool Remove(EngineHash name, std::uint8_t tier);
 
+  // Calls `use` with every block.
+  template <typename Use>
+  void ForEach(Use use) const {
+    for (const auto& [name, waiting] : by_name_)
+      use(waiting.block);
+  }
+
   // Drops up to `count`; says how many.
   std::size_t DropOldest(std::size_t count);
   void Clear();

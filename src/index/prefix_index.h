@@ -163,6 +163,12 @@ class PrefixIndex {
   // those of one moment.
   virtual void CopyRank(Rank rank, RankCopy& copy) const = 0;
 
+  // As CopyRank, in no order, and with what is not dumped: blocks that wait for their parent,
+  // blocks behind one that the rank does not hold, and those it holds no more and whose name is
+  // kept, in runs of no tier. Without blocks behind one whose name is not kept. An index may give
+  // less, but no less than CopyRank.
+  virtual void CopyKnown(Rank rank, RankCopy& copy) const { CopyRank(rank, copy); }
+
   [[nodiscard]] virtual IndexStats Stats() const = 0;
   // Zero for a slot that is not in use.
   [[nodiscard]] virtual RankStats StatsOf(RankSlot slot) const = 0;

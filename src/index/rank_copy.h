@@ -22,7 +22,7 @@ struct RankCopy {
     std::optional<EngineHash> parent;  // none: the chain starts at the root
     std::size_t begin = 0;             // in `blocks`
     std::size_t end = 0;
-    unsigned tiers = 0;  // a bit for each tier that holds them, at least one
+    unsigned tiers = 0;  // a bit for each tier that holds them, of CopyRank at least one
     bool eligible = false;
   };
 

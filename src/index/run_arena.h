@@ -66,6 +66,7 @@ class RunArena final : public PrefixIndex {
   void Dump(const std::function<void(const PlacementEvent&)>& emit) const override
       KVR_EXCLUDES(mutex_);
   void CopyRank(Rank rank, RankCopy& copy) const override KVR_EXCLUDES(mutex_);
+  void CopyKnown(Rank rank, RankCopy& copy) const override KVR_EXCLUDES(mutex_);
   [[nodiscard]] IndexStats Stats() const override KVR_EXCLUDES(mutex_);
   [[nodiscard]] RankStats StatsOf(RankSlot slot) const override KVR_EXCLUDES(mutex_);
 
@@ -161,6 +162,8 @@ class RunArena final : public PrefixIndex {
   // The newest block of this name in a tier; failing that, and unless `held_only`, the newest.
   [[nodiscard]] std::optional<BlockPlace> Find(const RankBlocks& rank, EngineHash name,
                                                bool held_only) const KVR_REQUIRES(mutex_);
+  // Appends the blocks of the run that the slot knows, but for one whose parent it does not.
+  void AppendKnown(std::uint32_t slot, RunId run, RankCopy& copy) const KVR_REQUIRES(mutex_);
   // Makes `name` what the rank calls the block, and the block the newest of that name.
   void SetName(RankBlocks& rank, BlockPlace place, EngineHash name) KVR_REQUIRES(mutex_);
   [[nodiscard]] EngineHash NameOf(std::uint32_t slot, BlockPlace place) const KVR_REQUIRES(mutex_);

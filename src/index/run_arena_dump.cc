@@ -5,6 +5,22 @@
 #include "index/run_arena.h"
 
 namespace kvr::index {
+namespace {
+
+// Whether the slot has the block at `depth` in this plane, and how far that is so, at most to
+// `end`.
+std::uint32_t SameUntil(const PlaneView& view, std::uint32_t slot, std::uint32_t depth,
+                        Stretch blocks, std::uint32_t end, bool& has) {
+  const Stretch held = view.Around(slot, depth, blocks);
+  has = held.size() > 0;
+  if (has) return std::min(end, held.end);
+  for (const Partial& part : view.PartsOf(slot)) {
+    if (part.held.begin > depth) end = std::min(end, part.held.begin);
+  }
+  return end;
+}
+
+}  // namespace
 
 // The blocks of one rank, cut into pieces that one event each can carry. A block comes after its
 // parent. Blocks behind one that the rank does not hold are left out.
@@ -93,19 +109,13 @@ class RunArena::RankDump {
     const Stretch blocks = arena_.runs_.BlocksOf(run);
     std::uint32_t end = blocks.end;
     for (std::size_t plane = 0; plane <= kEligiblePlane; ++plane) {
-      const PlaneView view = arena_.runs_.View(run, plane);
-      const Stretch held = view.Around(slot_, depth, blocks);
-      if (held.size() > 0) {
-        end = std::min(end, held.end);
-        if (plane == kEligiblePlane) {
-          piece.eligible = true;
-        } else {
-          piece.tiers |= 1u << plane;
-        }
-        continue;
-      }
-      for (const Partial& part : view.PartsOf(slot_)) {
-        if (part.held.begin > depth) end = std::min(end, part.held.begin);
+      bool has = false;
+      end = index::SameUntil(arena_.runs_.View(run, plane), slot_, depth, blocks, end, has);
+      if (!has) continue;
+      if (plane == kEligiblePlane) {
+        piece.eligible = true;
+      } else {
+        piece.tiers |= 1u << plane;
       }
     }
     return end;
@@ -149,6 +159,66 @@ void RunArena::CopyRank(Rank rank, RankCopy& copy) const {
   FairLock lock(mutex_);
   const auto known = ranks_.find(rank);
   copy = known == ranks_.end() ? RankCopy{} : RankDump(*this, *slots_[Raw(known->second)]).Take();
+}
+
+void RunArena::CopyKnown(Rank rank, RankCopy& copy) const {
+  copy = {};
+  FairLock lock(mutex_);
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end()) return;
+  const RankBlocks& blocks = *slots_[Raw(found->second)];
+  if (blocks.sweeping) return;
+  for (const RunId run : blocks.runs.cells()) {
+    if (run != kRootRun) AppendKnown(blocks.slot, run, copy);
+  }
+  blocks.pending.ForEach([&](const PendingBlock& waiting) {
+    if (!waiting.local) return;
+    const std::size_t at = copy.blocks.size();
+    copy.blocks.push_back({waiting.name, *waiting.local});
+    copy.runs.push_back({waiting.parent, at, at + 1, waiting.tiers, waiting.eligible});
+  });
+}
+
+void RunArena::AppendKnown(std::uint32_t slot, RunId run, RankCopy& copy) const {
+  const Stretch blocks = runs_.BlocksOf(run);
+  std::optional<EngineHash> before;
+  bool placed = blocks.begin == 0;
+  if (!placed) {
+    const BlockPlace parent{runs_.ParentOf(run), blocks.begin - 1};
+    placed = Knows(slot, parent);
+    if (placed) before = NameOf(slot, parent);
+  }
+  for (std::uint32_t depth = blocks.begin; depth < blocks.end;) {
+    RankCopy::Run piece;
+    bool known = false;
+    std::uint32_t end = blocks.end;
+    for (std::size_t plane = 0; plane < kPlaneCount; ++plane) {
+      bool has = false;
+      end = SameUntil(runs_.View(run, plane), slot, depth, blocks, end, has);
+      if (!has) continue;
+      known = known || plane != kEligiblePlane;
+      if (plane == kEligiblePlane) piece.eligible = true;
+      if (plane < kTierCount) piece.tiers |= 1u << plane;
+    }
+    piece.parent = before;
+    piece.begin = copy.blocks.size();
+    for (; known && depth < end; ++depth) {
+      const BlockPlace place{run, depth};
+      before = NameOf(slot, place);
+      if (placed) {
+        copy.blocks.push_back({*before, runs_.LocalAt(place)});
+      } else {
+        piece.parent = before;
+      }
+      placed = true;
+    }
+    piece.end = copy.blocks.size();
+    if (piece.end > piece.begin) copy.runs.push_back(piece);
+    if (!known) {
+      depth = end;
+      placed = false;
+    }
+  }
 }
 
 }  // namespace kvr::index

@@ -192,6 +192,12 @@ void ShardedIndex::CopyRank(Rank rank, RankCopy& copy) const {
   if (const Shard* const shard = ShardOf(rank, local)) shard->arena.CopyRank(rank, copy);
 }
 
+void ShardedIndex::CopyKnown(Rank rank, RankCopy& copy) const {
+  RankSlot local{};
+  copy = {};
+  if (const Shard* const shard = ShardOf(rank, local)) shard->arena.CopyKnown(rank, copy);
+}
+
 IndexStats ShardedIndex::Stats() const {
   IndexStats sum;
   for (const auto& shard : shards_)

@@ -41,6 +41,7 @@ class ShardedIndex : public PrefixIndex {
                   std::vector<BlockHash>& blocks) const override;
   void Dump(const std::function<void(const PlacementEvent&)>& emit) const override;
   void CopyRank(Rank rank, RankCopy& copy) const override;
+  void CopyKnown(Rank rank, RankCopy& copy) const override;
   [[nodiscard]] IndexStats Stats() const override;
   [[nodiscard]] RankStats StatsOf(RankSlot slot) const override;
 

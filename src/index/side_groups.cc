@@ -124,23 +124,51 @@ void SideGroups::ApplyMain(const PlacementEvent& event) {
   }
 }
 
+SideGroups::Place* SideGroups::FindOrAddPlace(EngineHash name) {
+  const auto found = places_.find(Raw(name));
+  if (found != places_.end()) return &found->second;
+  if (places_.size() >= options_.blocks_max) {
+    ++refused_;
+    return nullptr;
+  }
+  return &places_.emplace(Raw(name), Place{}).first->second;
+}
+
 void SideGroups::StoreMain(const PlacementEvent& event) {
+  if (event.hash_only) {
+    for (const PlacedBlock& block : event.blocks) {
+      const auto found = places_.find(Raw(block.engine));
+      if (found == places_.end()) continue;
+      found->second.tiers = static_cast<std::uint8_t>(found->second.tiers | Bit(event.tier));
+    }
+    return;
+  }
   std::optional<EngineHash> before = event.parent;
   for (const PlacedBlock& block : event.blocks) {
-    auto found = places_.find(Raw(block.engine));
-    if (found == places_.end()) {
-      if (event.hash_only) continue;
-      if (places_.size() >= options_.blocks_max) {
-        ++refused_;
-        before = block.engine;
-        continue;
-      }
-      found = places_.emplace(Raw(block.engine), Place{}).first;
+    if (Place* place = FindOrAddPlace(block.engine)) {
+      place->tiers = static_cast<std::uint8_t>(place->tiers | Bit(event.tier));
+      place->parent = before;
     }
-    found->second.tiers = static_cast<std::uint8_t>(found->second.tiers | Bit(event.tier));
-    if (!event.hash_only) found->second.parent = before;
     before = block.engine;
   }
+}
+
+void SideGroups::LearnMain(const RankCopy& known) {
+  const WriteLock lock(mutex_);
+  for (const RankCopy::Run& run : known.runs) {
+    std::optional<EngineHash> before = run.parent;
+    for (std::size_t i = run.begin; i < run.end; ++i) {
+      const EngineHash name = known.blocks[i].engine;
+      if (Place* place = FindOrAddPlace(name)) {
+        // Of two blocks of one name the one that is held goes before one that is remembered.
+        if (run.tiers != 0 || place->tiers == 0) place->parent = before;
+        place->tiers = static_cast<std::uint8_t>(place->tiers | run.tiers);
+        if (run.tiers == 0) remembered_.push_back(name);
+      }
+      before = name;
+    }
+  }
+  LimitRemembered();
 }
 
 void SideGroups::RemoveMain(const PlacementEvent& event) {
@@ -150,6 +178,10 @@ void SideGroups::RemoveMain(const PlacementEvent& event) {
     found->second.tiers = static_cast<std::uint8_t>(found->second.tiers & ~Bit(event.tier));
     if (found->second.tiers == 0) remembered_.push_back(name);
   }
+  LimitRemembered();
+}
+
+void SideGroups::LimitRemembered() {
   while (remembered_.size() > options_.remembered_max) {
     const auto oldest = places_.find(Raw(remembered_.front()));
     remembered_.pop_front();
@@ -288,8 +320,8 @@ std::shared_ptr<SideGroups> HybridRanks::FindOrAdd(Rank rank, const PrefixIndex&
   if (auto found = Find(rank)) return found;
   auto added = std::make_shared<SideGroups>(block_size, options_);
   RankCopy held;
-  index.CopyRank(rank, held);
-  EachStore(held, rank, [&](const PlacementEvent& event) { added->ApplyMain(event); });
+  index.CopyKnown(rank, held);
+  added->LearnMain(held);
   const WriteLock lock(mutex_);
   const auto [entry, is_new] = ranks_.emplace(rank, std::move(added));
   count_.store(ranks_.size(), std::memory_order_relaxed);

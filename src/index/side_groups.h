@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "index/hash_mix.h"
 #include "index/prefix_index.h"
+#include "index/rank_copy.h"
 #include "model/ids.h"
 #include "model/overlap.h"
 #include "model/placement_event.h"
@@ -75,6 +76,8 @@ class SideGroups {
       KVR_EXCLUDES(mutex_);
   // An event of the main group, or a clear, which empties all groups and keeps them known.
   void ApplyMain(const PlacementEvent& event) KVR_EXCLUDES(mutex_);
+  // What PrefixIndex::CopyKnown has of the rank, before the first event of the main group.
+  void LearnMain(const RankCopy& known) KVR_EXCLUDES(mutex_);
   // Events were lost: the next removal of a block is taken for that of its last copy.
   void ForgetCounts() KVR_EXCLUDES(mutex_);
 
@@ -110,6 +113,9 @@ class SideGroups {
   Group* Find(std::uint32_t group) KVR_REQUIRES(mutex_);
   void StoreMain(const PlacementEvent& event) KVR_REQUIRES(mutex_);
   void RemoveMain(const PlacementEvent& event) KVR_REQUIRES(mutex_);
+  // Null when there is no room for it.
+  Place* FindOrAddPlace(EngineHash name) KVR_REQUIRES(mutex_);
+  void LimitRemembered() KVR_REQUIRES(mutex_);
   static bool Has(const Group& group, Path& path, std::uint32_t end);
   // The longest prefix of at most `end` blocks of which `group` has every block.
   std::uint32_t LongestWhole(const Group& group, Path& path, std::uint32_t end) const
@@ -140,8 +146,8 @@ class HybridRanks {
   [[nodiscard]] bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
   // Null when the rank has no side groups.
   [[nodiscard]] std::shared_ptr<SideGroups> Find(Rank rank) const KVR_EXCLUDES(mutex_);
-  // The rank's, made when there is none. What the rank holds by then in `index` is read from there;
-  // blocks that wait for their parent or content are not.
+  // The rank's, made when there is none. Where the rank's blocks are by then is read from `index`;
+  // see PrefixIndex::CopyKnown.
   std::shared_ptr<SideGroups> FindOrAdd(Rank rank, const PrefixIndex& index,
                                         std::uint32_t block_size) KVR_EXCLUDES(mutex_);
   // The rank is taken for one without side groups again.

@@ -227,5 +227,61 @@ TEST(HybridRanks, ARankLearnsWhatItsIndexAlreadyHolds) {
   EXPECT_TRUE(hybrid.empty());
 }
 
+// Blocks that are not matched when the first side event comes may be later.
+TEST(HybridRanks, ARankLearnsWhatItsIndexDoesNotMatchYet) {
+  const std::vector<PlacedBlock> chain = {{EngineHash{11}, BlockHash{1}},
+                                          {EngineHash{12}, BlockHash{2}},
+                                          {EngineHash{13}, BlockHash{3}}};
+  const auto stored = [&](std::size_t first, std::size_t end) {
+    PlacementEvent event;
+    event.blocks = std::span(chain).subspan(first, end - first);
+    if (first > 0) event.parent = chain[first - 1].engine;
+    return event;
+  };
+  const auto removed = [](const std::vector<EngineHash>& names) {
+    PlacementEvent event;
+    event.kind = PlacementKind::kRemoved;
+    event.removed = names;
+    return event;
+  };
+  const std::vector<EngineHash> root = {EngineHash{11}};
+  const std::vector<EngineHash> leaf = {EngineHash{13}};
+  PlacementEvent host;
+  host.tier = Tier::kHostPinned;
+  host.hash_only = true;
+  host.blocks = std::span(chain).subspan(2, 1);
+  const struct {
+    std::string_view id;
+    std::vector<PlacementEvent> before;
+    PlacementEvent after;
+  } rows[] = {
+      {"blocks that wait for their parent", {stored(1, 3)}, stored(0, 1)},
+      {"blocks behind a hole", {stored(0, 3), removed(root)}, stored(0, 1)},
+      {"a block that comes back by its name", {stored(0, 3), removed(leaf)}, host},
+      {"a leaf after a hole was closed", {stored(0, 1), stored(1, 2)}, stored(2, 3)},
+  };
+  for (const std::size_t shards : {1u, 2u}) {
+    for (const auto& row : rows) {
+      SCOPED_TRACE(row.id);
+      IndexSet indexes(IndexOptions{}, shards);
+      const auto partition = *indexes.GetOrCreate({"m", "default"}, kBlockSize);
+      const Rank rank{WorkerId{1}, 0};
+      const RankSlot slot = *partition->index->AddRank(rank);
+      for (const PlacementEvent& event : row.before)
+        partition->index->Apply(slot, event);
+      const auto sides = partition->hybrid->FindOrAdd(rank, *partition->index, kBlockSize);
+      sides->Declare({1, SideRule::kEvery, kBlockSize, 0});
+      sides->Store(1, Tier::kDevice, Copies({11, 12, 13}));
+      partition->index->Apply(slot, row.after);
+      sides->ApplyMain(row.after);
+      OverlapScores scores;
+      partition->index->Match(std::vector<BlockHash>{BlockHash{1}, BlockHash{2}, BlockHash{3}}, {},
+                              scores);
+      EXPECT_EQ(scores.at(slot).depth(), 3u);
+      EXPECT_EQ(partition->hybrid->HitOf(scores.at(slot), 3), 3u);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvr::index

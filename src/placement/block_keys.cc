@@ -186,6 +186,8 @@ void ReadBlockKeys(const EventBatch& batch, const EngineEvent& event, std::size_
   keys.unmapped = false;
   keys.overruled = false;
   LoraSkipper lora(event.lora_name);
+  // Only where a chain begins engines mix the salt in; the same text elsewhere is another thing's.
+  bool salt_is_due = i == 0 && !event.parent && !salt.empty();
   for (const ExtraKey& extra : batch.ExtraKeysOf(event, i)) {
     const Meaning key = MeaningOf(extra);
     if (lora.Skips(key)) continue;
@@ -197,7 +199,10 @@ void ReadBlockKeys(const EventBatch& batch, const EngineEvent& event, std::size_
         continue;
       }
     }
-    if (key.kind == Meaning::Kind::kText && !salt.empty() && key.text == salt) continue;
+    if (salt_is_due && key.kind == Meaning::Kind::kText && key.text == salt) {
+      salt_is_due = false;
+      continue;
+    }
     if (const auto mm = MmHashOf(key, event.lora_name)) {
       if (explicit_mm.empty()) keys.mm.push_back(*mm);
       continue;

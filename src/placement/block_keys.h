@@ -25,8 +25,9 @@ struct BlockKeys {
   bool overruled = false;            // ... or a salt that the event's own field overrules
 };
 
-// The keys of block `i` of a store; replaces the content of `keys`. `salt` is SaltOf the store and
-// is no key of a block.
+// The keys of block `i` of a store; replaces the content of `keys`. `salt` is SaltOf the store: one
+// untagged text like it, in the block that begins a chain, is no key, and neither is a tagged one
+// in the store's first block.
 //
 // A key may be a map whose "type" says what it is: lora (name), mm (hash), cache_salt (salt),
 // prompt_embeds (hash), or legacy (value), which is as the untyped value. A text equal to the LoRA

@@ -1,6 +1,7 @@
 #include "placement/chunk_book.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "hashing/block_hash.h"
@@ -87,20 +88,21 @@ const ChunkBook::Chunk* ChunkBook::Store(EngineHash name, std::optional<EngineHa
   }
   if (!at || chunk.names.empty()) return nullptr;
   chunk.end = *at;
+  chunk.names.shrink_to_fit();
+  chunk_names_ += chunk.names.size();
   queue_.push_back({name, expires});
   return &chunks_.emplace(Raw(name), std::move(chunk)).first->second;
 }
 
 std::optional<ChunkBook::Chunk> ChunkBook::Expire(double now) {
-  // A queue of twice the chunks is mostly out of date.
-  while (!queue_.empty() && (queue_.front().expires <= now || chunks_.size() > chunks_max_ ||
-                             queue_.size() > 2 * chunks_max_)) {
+  while (!queue_.empty() && (queue_.front().expires <= now || IsCrowded())) {
     const Turn turn = queue_.front();
     queue_.pop_front();
     const auto found = chunks_.find(Raw(turn.chunk));
     if (found == chunks_.end() || found->second.expires != turn.expires) continue;
     Chunk gone = std::move(found->second);
     chunks_.erase(found);
+    chunk_names_ -= gone.names.size();
     return gone;
   }
   return std::nullopt;
@@ -111,6 +113,17 @@ void ChunkBook::Clear() {
   place_of_.clear();
   chunks_.clear();
   queue_.clear();
+  chunk_names_ = 0;
+}
+
+std::size_t ChunkBook::bytes() const {
+  if (!begun_) return 0;
+  const auto map = [](const auto& table) {
+    using Entry = typename std::decay_t<decltype(table)>::value_type;
+    return table.size() * (sizeof(Entry) + sizeof(void*)) + table.bucket_count() * sizeof(void*);
+  };
+  return map(by_place_) + map(place_of_) + map(chunks_) + queue_.size() * sizeof(Turn) +
+         chunk_names_ * sizeof(EngineHash);
 }
 
 }  // namespace kvr::placement

@@ -54,8 +54,8 @@ class ChunkBook {
   const Chunk* Store(EngineHash name, std::optional<EngineHash> parent,
                      std::span<const BlockHash> blocks, bool whole, Tier tier, double now,
                      bool& repeated);
-  // Takes out a chunk whose time is over, or for which there is no room, and whose time is yet to
-  // come; null when there is none.
+  // Takes out a chunk whose time is over, or that would be over first where there is no room for so
+  // many chunks or names; null when there is none.
   std::optional<Chunk> Expire(double now);
   [[nodiscard]] bool expires() const { return !queue_.empty(); }
 
@@ -66,6 +66,11 @@ class ChunkBook {
   [[nodiscard]] std::size_t entries() const {
     return by_place_.size() + place_of_.size() + chunks_.size() + queue_.size();
   }
+  // Of all chunks together: when Expire has nothing more to take out, no more than there is room
+  // for device blocks.
+  [[nodiscard]] std::size_t chunk_names() const { return chunk_names_; }
+  // Heap in use, without the allocator's own.
+  [[nodiscard]] std::size_t bytes() const;
 
  private:
   // What the engine has in one place.
@@ -81,6 +86,11 @@ class ChunkBook {
 
   // False when there is no room for a further name.
   bool Put(EngineHash name, SequenceHash at);
+  [[nodiscard]] bool IsCrowded() const {
+    // A queue of twice the chunks is mostly out of date.
+    return chunks_.size() > chunks_max_ || queue_.size() > 2 * chunks_max_ ||
+           chunk_names_ > blocks_max_;
+  }
   // A name has the place no more.
   void Leave(SequenceHash at);
 
@@ -92,6 +102,7 @@ class ChunkBook {
   std::unordered_map<std::uint64_t, SequenceHash> place_of_;  // the engine's name → sequence hash
   std::unordered_map<std::uint64_t, Chunk> chunks_;           // by their own names
   std::deque<Turn> queue_;                                    // some out of date
+  std::size_t chunk_names_ = 0;                               // in all of chunks_
 };
 
 }  // namespace kvr::placement

@@ -66,6 +66,34 @@ TEST(ChunkBook, AFullBookStillTakesNamesThatItKnows) {
   EXPECT_TRUE(Knows(book, 100, 79, 0));
 }
 
+// The names of all chunks together are bounded, and not only the chunks.
+TEST(ChunkBook, LongChunksGiveWay) {
+  ChunkBook book(Limits());
+  book.Begin();
+  std::vector<BlockHash> blocks;
+  std::vector<EngineHash> names;
+  for (std::uint64_t i = 1; i <= 40; ++i) {
+    blocks.push_back(BlockHash{i});
+    names.push_back(EngineHash{100 + i});
+  }
+  book.Learn(std::nullopt, blocks, names);
+  const std::size_t alone = book.bytes();
+  bool repeated = false;
+  for (std::uint64_t chunk = 1; chunk <= 2; ++chunk) {
+    book.Store(EngineHash{chunk}, std::nullopt, blocks, true, Tier::kHostPinned, 0, repeated);
+    EXPECT_EQ(book.chunk_names(), 40 * chunk);
+  }
+  EXPECT_GE(book.bytes(), alone + 80 * sizeof(EngineHash));
+  const auto gone = book.Expire(0);
+  ASSERT_TRUE(gone);
+  EXPECT_EQ(gone->names, names);
+  EXPECT_GT(gone->expires, 0);
+  EXPECT_FALSE(book.Expire(0));
+  EXPECT_EQ(book.chunk_names(), 40u);
+  book.Clear();
+  EXPECT_EQ(book.chunk_names(), 0u);
+}
+
 // Whatever is learned, moved, shared, forgotten and stored, at whatever time.
 TEST(ChunkBook, IsBounded) {
   const MemoryLimits limits = Limits();
@@ -86,6 +114,7 @@ TEST(ChunkBook, IsBounded) {
       }
       while (book.Expire(now)) {
       }
+      ASSERT_LE(book.chunk_names(), limits.chunk_blocks_max);
       ASSERT_LE(book.entries(), 2 * limits.chunk_blocks_max + 3 * limits.chunks_max);
     }
   }

@@ -24,6 +24,12 @@ std::optional<DigestEnd> EndByForm(const wire::EventBatch& batch) {
   return first ? DigestEnd::kFirst : DigestEnd::kLast;
 }
 
+// Blocks of that name prove nothing: some producers write 0 for the root or for no block, and what
+// is not as long as a digest is filled up with zeros.
+bool IsNoName(EngineHash name) {
+  return Raw(name) == 0;
+}
+
 DigestEnd Opposite(DigestEnd end) {
   return end == DigestEnd::kLast ? DigestEnd::kFirst : DigestEnd::kLast;
 }
@@ -64,13 +70,14 @@ DigestSense::Verdict DigestSense::Learn(const wire::EventBatch& batch, CopyTable
 bool DigestSense::ProvesOurs(const wire::EventBatch& batch, CopyTable& known) {
   if (reading_.evidence != DigestEvidence::kAssumed || overflowed_) return false;
   return std::any_of(batch.digests.begin(), batch.digests.end(), [&](const wire::DigestName& name) {
+    if (IsNoName(Ours(name)) || IsNoName(Other(name))) return false;  // which is not remembered
     return known.Find(Ours(name)) != nullptr && others_.Find(Other(name)) == nullptr;
   });
 }
 
 bool DigestSense::ProvesOther(const wire::EventBatch& batch, CopyTable& known) {
   if (std::any_of(batch.digests.begin(), batch.digests.end(), [&](const wire::DigestName& name) {
-        return known.Find(Other(name)) != nullptr;
+        return !IsNoName(Other(name)) && known.Find(Other(name)) != nullptr;
       })) {
     return true;
   }
@@ -85,7 +92,7 @@ bool DigestSense::ProvesOther(const wire::EventBatch& batch, CopyTable& known) {
 
 void DigestSense::Remember(const wire::EventBatch& batch) {
   for (const wire::DigestName& name : batch.digests) {
-    if (name.last == name.first) continue;  // says nothing
+    if (name.last == name.first || IsNoName(Other(name))) continue;  // says nothing
     remembers_ = true;
     if (others_.Add(Other(name)) != nullptr) continue;
     overflowed_ = true;

@@ -28,6 +28,23 @@ const wire::EngineEvent* EventAt(const wire::EventBatch& batch, std::uint32_t in
   return found != batch.events.end() && found->index == index ? &*found : nullptr;
 }
 
+// The same of those that could not be decoded.
+std::string_view NameOfBad(const wire::EventBatch& batch, std::uint32_t index) {
+  const auto found =
+      std::lower_bound(batch.bad.begin(), batch.bad.end(), index,
+                       [](const wire::BadEvent& e, std::uint32_t i) { return e.index < i; });
+  const bool there = found != batch.bad.end() && found->index == index;
+  return there ? found->name : std::string_view();
+}
+
+std::string UndecodableText(const DroppedEvent& dropped, const wire::EventBatch& batch) {
+  std::string text(EventErrorDetail(dropped.error.code));
+  const std::string_view name = NameOfBad(batch, dropped.index);
+  if (name.data() == nullptr) return text;
+  if (dropped.reason == DropReason::kUnknownEvent) return fmt::format("type `{}`", Shown(name));
+  return text + fmt::format(", field `{}`", Shown(name));
+}
+
 std::string GroupText(const wire::EngineEvent& event) {
   std::string text;
   if (!event.kind_name.empty()) text = fmt::format("kind `{}`", Shown(event.kind_name));
@@ -112,7 +129,7 @@ std::string_view EventErrorDetail(wire::DecodeErrc error) {
 std::string DropDetail(const DroppedEvent& dropped, const wire::EventBatch& batch,
                        std::uint32_t block_size) {
   if (dropped.reason == DropReason::kDecodeError || dropped.reason == DropReason::kUnknownEvent) {
-    return std::string(EventErrorDetail(dropped.error.code));
+    return UndecodableText(dropped, batch);
   }
   if (dropped.reason == DropReason::kBlockSizeMismatch) {
     return fmt::format("block_size {}, registered {}", dropped.block_size, block_size);

@@ -61,12 +61,19 @@ class EventPlacer {
   void TakeAllBack(const wire::EngineEvent& event, RankMemory& memory, PlacementBatch& out);
   void Settle(const wire::EngineEvent& event, GroupTable::Group& group, RankMemory& memory,
               PlacementBatch& out);
-  void StoreHeld(const wire::EngineEvent& event, const GroupTable::Group& group, Tier tier,
-                 RankMemory& memory, PlacementBatch& out);
   void NoteHeld(const GroupTable::Group& group, Tier tier, PlacementBatch& out);
   void NoteSide(const wire::EngineEvent& event, const wire::EventBatch& batch, Tier tier,
                 const GroupTable::Group& group, PlacementBatch& out);
   SideEvent& AddSide(const SideGroup& group, Tier tier, PlacementBatch& out);
+
+  // held_placer.cc: copies of a group whose kind is not told.
+  void Hold(const wire::EngineEvent& event, const wire::EventBatch& batch, Tier tier,
+            GroupTable::Group& group, RankMemory& memory);
+  void StoreHeld(const wire::EngineEvent& event, const GroupTable::Group& group, Tier tier,
+                 RankMemory& memory, PlacementBatch& out);
+  void EmitHeld(const wire::EngineEvent& event, const StoreFacts& facts, bool eligible,
+                std::size_t before, const GroupTable::Group& group, RankMemory& memory,
+                PlacementBatch& out);
 
   // event_placer.cc: what it does to the main group's blocks.
   PlacementEvent& Emit(const wire::EngineEvent& event, PlacementKind kind, Tier tier,
@@ -93,6 +100,7 @@ class EventPlacer {
   HashSet seen_;                        // scratch, kept for its capacity
   Contradictions found_;                // the same
   std::vector<TierSet> tiers_;          // the same
+  std::vector<PlacedBlock> held_;       // the same
   std::vector<std::size_t> ends_;       // of each event's blocks or hashes in the output
   std::vector<std::size_t> side_ends_;  // the same of the side events' copies
 };

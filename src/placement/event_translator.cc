@@ -125,7 +125,7 @@ class EventTranslator::Impl {
   std::size_t table_bytes() const {
     std::size_t bytes = digests_.table_bytes();
     for (const RankMemory& memory : ranks_)
-      bytes += memory.blocks.bytes() + memory.groups.table_bytes();
+      bytes += memory.blocks.bytes() + memory.groups.table_bytes() + memory.chunks.bytes();
     return bytes;
   }
 

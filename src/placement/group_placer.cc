@@ -67,7 +67,7 @@ std::optional<DropReason> EventPlacer::Sort(const EngineEvent& event, const Even
   }
   if (group != nullptr && !is_main) {
     if (told == GroupKind::kAbsent) {
-      groups.Hold(*group, batch, event, tier, stats_);
+      Hold(event, batch, tier, *group, memory);
     } else {
       NoteSide(event, batch, tier, *group, out);
     }
@@ -170,36 +170,15 @@ void EventPlacer::Settle(const EngineEvent& event, GroupTable::Group& group, Ran
         NoteHeld(group, tier, out);
       }
     }
-    out.lost_copies = out.lost_copies || group.overflowed;
+    out.lost_copies =
+        out.lost_copies || group.overflowed || (is_main && group.held->contradicted());
   }
   memory.groups.Release(group);
 }
 
-// Copies of which only the names are known, now of the main group.
-void EventPlacer::StoreHeld(const EngineEvent& event, const GroupTable::Group& group, Tier tier,
-                            RankMemory& memory, PlacementBatch& out) {
-  const auto at = static_cast<std::size_t>(tier);
-  const std::size_t before = out.blocks.size();
-  group.held->ForEach([&](EngineHash name, const BlockRecord& record) {
-    if (record.copies[at] == 0 || IsMisplaced(name, memory.blocks)) return;
-    out.blocks.push_back({name, {}});
-  });
-  const auto stored = std::span(out.blocks).subspan(before);
-  if (stored.empty()) return;
-  CountCopies(stored, {tier, false, std::nullopt, nullptr, {}}, memory);
-  for (const PlacedBlock& block : stored) {
-    BlockRecord* record = memory.blocks.Find(block.engine);
-    if (record != nullptr) record->copies[at] += group.held->Find(block.engine)->copies[at] - 1;
-  }
-  memory.owner = group.side.group;
-  Emit(event, PlacementKind::kStored, tier, memory, out).hash_only = true;
-  ends_.push_back(out.blocks.size());
-  stats_.stored_blocks += out.blocks.size() - before;
-}
-
-// ... now of a side group.
+// What is held, now of a side group.
 void EventPlacer::NoteHeld(const GroupTable::Group& group, Tier tier, PlacementBatch& out) {
-  group.held->ForEach([&](EngineHash name, const BlockRecord& record) {
+  group.held->records().ForEach([&](EngineHash name, const BlockRecord& record) {
     const std::uint32_t copies = record.copies[static_cast<std::size_t>(tier)];
     out.side_copies.insert(out.side_copies.end(), copies, SideCopy{name});
   });

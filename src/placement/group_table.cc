@@ -130,7 +130,7 @@ void GroupTable::Hold(Group& group, const wire::EventBatch& batch, const EngineE
   }
   if (!group.held) return;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    BlockRecord* record = group.held->Find(names[i]);
+    BlockRecord* record = group.held->records().Find(names[i]);
     if (record == nullptr) continue;
     std::uint32_t& copies = record->copies[static_cast<std::size_t>(tier)];
     const std::uint32_t left = batch.CopiesLeftOf(event, i);
@@ -143,8 +143,8 @@ void GroupTable::Hold(Group& group, const wire::EventBatch& batch, const EngineE
 
 void GroupTable::Hold(Group& group, EngineHash name, Tier tier, std::uint32_t copies,
                       TranslatorStats& stats) {
-  if (!group.held) group.held = std::make_unique<CopyTable>(held_names_max_);
-  BlockRecord* record = group.held->Find(name);
+  if (!group.held) group.held = std::make_unique<HeldCopies>(held_names_max_);
+  BlockRecord* record = group.held->records().Find(name);
   if (record == nullptr && held_names_ < held_names_max_) {
     record = group.held->Add(name);
     ++held_names_;

@@ -11,8 +11,8 @@
 #include "model/ids.h"
 #include "model/side_group.h"
 #include "model/tier.h"
-#include "placement/copy_table.h"
 #include "placement/drop_reason.h"
+#include "placement/held_copies.h"
 #include "placement/placement_batch.h"
 #include "placement/translator_options.h"
 #include "wire/event_batch.h"
@@ -34,7 +34,7 @@ class GroupTable {
     bool overflowed = false;                          // some copies found no room in `held`
     // Copies of a group of which the kind is not told, and which is not taken for the main one:
     // they count as soon as it is.
-    std::unique_ptr<CopyTable> held;
+    std::unique_ptr<HeldCopies> held;
 
     // Of a kind of which nothing is looked for when a prefix is reused.
     [[nodiscard]] bool never_matters() const {
@@ -72,7 +72,7 @@ class GroupTable {
   void Release(Group& group);
   // All copies are gone, or nobody knows which are left.
   void ForgetCopies();
-  // Groups, and names that are held.
+  // Groups, and names that are held, with or without what their blocks are.
   [[nodiscard]] std::size_t entries() const { return groups_.size() + held_names_; }
   // Heap of the copies that are held.
   [[nodiscard]] std::size_t table_bytes() const {

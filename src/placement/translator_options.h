@@ -31,8 +31,9 @@ struct MemoryLimits {
   // Cache groups. The events of one more are dropped as too_many_groups, and no prefix of the rank
   // counts as reusable: what the group has is not known.
   std::size_t groups_max = 256;
-  // Names whose copies wait until the kind of their cache group is told. Further ones do not: too
-  // little is known then, never too much; see PlacementBatch::lost_copies.
+  // Names whose copies wait, with what is known of their blocks, until the kind of their cache
+  // group is told. Further ones do not: too little is known then, never too much; see
+  // PlacementBatch::lost_copies.
   std::size_t held_names_max = 16'384;
   // Blocks that were left out because they were not full, so that their removals are left out as
   // well: of TensorRT-LLM's lists all that the stream has, else those of the rank. Beyond it the
@@ -43,9 +44,10 @@ struct MemoryLimits {
   // later digests prove nothing.
   std::size_t digests_max = 65'536;
   // Of ChunkBook: device blocks that are known by their tokens, beyond which further blocks are in
-  // no chunk; chunks, beyond which the one that would expire first gives way; and how long a chunk
-  // lives since it was last announced, in the time of the engine's batches, because an engine that
-  // does nothing evicts nothing.
+  // no chunk; chunks, beyond which the one that would expire first gives way, as it does while all
+  // together have more blocks than there may be device blocks; and how long a chunk lives since it
+  // was last announced, in the time of the engine's batches, because an engine that does nothing
+  // evicts nothing.
   std::size_t chunk_blocks_max = std::size_t{1} << 20;
   std::size_t chunks_max = 16'384;
   Millis chunk_ttl{600'000};
@@ -82,7 +84,7 @@ struct TranslatorStats {
   std::uint64_t uncounted_blocks = 0;    // beyond MemoryLimits::counted_blocks_max
   std::uint64_t given_up_names = 0;      // beyond MemoryLimits::held_names_max
   std::uint64_t unplaced_blocks = 0;     // beyond MemoryLimits::chunk_blocks_max
-  std::uint64_t crowded_chunks = 0;      // beyond MemoryLimits::chunks_max
+  std::uint64_t crowded_chunks = 0;      // gave way to others, see MemoryLimits::chunks_max
   std::uint64_t forgotten_partials = 0;  // beyond MemoryLimits::partial_blocks_max
   std::uint64_t forgotten_digests = 0;   // beyond MemoryLimits::digests_max
   std::uint64_t main_changes = 0;        // the main group turned out to be another

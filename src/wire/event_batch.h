@@ -118,6 +118,9 @@ struct BadEvent {
   std::size_t begin = 0;  // its first byte in the payload; 0 where that is not known
   // What it is, so far as it says so in a readable way, and of the batch's rank.
   std::optional<EventType> type{};
+  // Of kUnknownEvent the tag, which borrows from the payload; else the field that is missing or
+  // could not be read. Empty where that is not known.
+  std::string_view name{};
 };
 
 // Reused from batch to batch: once warm, decoding into it allocates nothing but for extraordinary

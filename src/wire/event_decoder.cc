@@ -16,6 +16,18 @@
 namespace kvr::wire {
 namespace {
 
+// The event costs itself for this field. False.
+bool FailField(FieldContext& context, std::string_view field) {
+  context.failed = field;
+  return false;
+}
+
+// The event ends without a field that it needs. False.
+bool FailMissing(FieldContext& context, const EventSchema& schema, std::uint32_t seen) {
+  context.in.Fail(DecodeErrc::kMissingField, context.in.offset());
+  return FailField(context, schema.Missing(seen));
+}
+
 // Reads the value of a pair that is no field's: the tag, or one we do not know. The key began at
 // `start`.
 bool ReadOtherPair(FieldContext& context, std::string_view key, std::size_t start,
@@ -56,11 +68,11 @@ bool ReadPairs(FieldContext& context, const EventSchema& schema, std::size_t pai
         continue;
       }
     }
-    if (!fields[field].read(context, event)) return false;
+    if (!fields[field].read(context, event)) return FailField(context, fields[field].key);
     seen |= std::uint32_t{1} << field;
     next = field + 1;
   }
-  return schema.Complete(seen) || in.Fail(DecodeErrc::kMissingField, in.offset());
+  return schema.Complete(seen) || FailMissing(context, schema, seen);
 }
 
 // Reads the pairs of a map event, which begins at `start`, as one of the type `tag`; see ReadPairs.
@@ -94,6 +106,7 @@ bool ReadMapEvent(FieldContext& context, const BatchMark& mark, std::uint32_t in
   if (error && (!found || SameText(tag, first))) return in.Fail(error->code, error->offset);
   if (!found) return false;
   if (tag.data() == nullptr) return in.Fail(DecodeErrc::kMissingField, start);
+  context.failed = {};  // of what the first tag made of it
   mark.Rewind(context.batch);
   EngineEvent& event = context.batch.events.emplace_back();
   event.index = index;
@@ -115,15 +128,15 @@ bool ReadArrayEvent(FieldContext& context, EngineEvent& event) {
   const std::size_t end = std::min(count, schema->tail);
   const Field* const fields = schema->fields.data();
   for (std::size_t i = 0; i + 1 < end; ++i) {
-    if (!fields[i].read_place(context, event)) return false;
+    if (!fields[i].read_place(context, event)) return FailField(context, fields[i].key);
   }
   const std::uint32_t seen = (std::uint32_t{1} << (end - 1)) - 1;
-  if (!schema->Complete(seen)) return in.Fail(DecodeErrc::kMissingField, in.offset());
+  if (!schema->Complete(seen)) return FailMissing(context, *schema, seen);
   return ReadTail(context, *schema, count - end, event);
 }
 
-// The type that the event at `start` names, whatever else is wrong with it.
-std::optional<EventType> TypeAt(FieldContext& context, std::size_t start) {
+// The tag of the event at `start`, whatever else is wrong with it; none when that cannot be read.
+std::string_view TagAt(FieldContext& context, std::size_t start) {
   MsgpackReader& in = context.in;
   in.Seek(start);
   std::size_t count = 0;
@@ -131,9 +144,16 @@ std::optional<EventType> TypeAt(FieldContext& context, std::size_t start) {
   const bool read = in.AtMap()
                         ? in.ReadMap(count) && FindTag(context, count, tag)
                         : in.AtArray() && in.ReadArray(count) && count > 0 && in.ReadText(tag);
-  const EventSchema* schema = read && tag.data() != nullptr ? SchemaByTag(tag) : nullptr;
-  if (schema == nullptr) return std::nullopt;
-  return schema->type;
+  return read ? tag : std::string_view();
+}
+
+void AddBad(FieldContext& context, std::uint32_t index, std::size_t start) {
+  BadEvent& bad = context.batch.bad.emplace_back(BadEvent{index, context.in.error(), start});
+  const std::string_view tag = TagAt(context, start);
+  const EventSchema* schema = tag.data() != nullptr ? SchemaByTag(tag) : nullptr;
+  if (schema != nullptr) bad.type = schema->type;
+  bad.name = bad.error.code == DecodeErrc::kUnknownEvent ? tag : context.failed;
+  context.failed = {};
 }
 
 // False only when the bytes of the event have no end.
@@ -152,8 +172,7 @@ bool ReadEvent(FieldContext& context, std::uint32_t index) {
     in.Fail(DecodeErrc::kWrongType, start);
   }
   if (good) return true;
-  const DecodeError error = in.error();
-  context.batch.bad.push_back(BadEvent{index, error, start, TypeAt(context, start)});
+  AddBad(context, index, start);
   mark.Rewind(context.batch);
   in.Seek(start);
   return in.SkipAnyDepth();
@@ -260,7 +279,7 @@ Result<void, DecodeError> DecodeEventBatch(std::span<const std::byte> payload,
                                            const DecodeLimits& limits, EventBatch& batch) {
   batch.Clear();
   MsgpackReader in(payload);
-  FieldContext context{in, batch, limits};
+  FieldContext context{in, batch, limits, {}};
   if (!ReadBatch(context)) {
     batch.Clear();
     return tl::make_unexpected(in.error());

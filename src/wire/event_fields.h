@@ -20,6 +20,7 @@ struct FieldContext {
   MsgpackReader& in;
   EventBatch& batch;
   const DecodeLimits& limits;
+  std::string_view failed{};  // the field of the event at hand that cost it
 };
 
 using ReadField = bool (*)(FieldContext& context, EngineEvent& event);

@@ -2,6 +2,7 @@
 // Private to the decoder.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,6 +33,10 @@ struct EventSchema {
   // then at those before it.
   [[nodiscard]] std::size_t FieldOf(std::string_view key, std::size_t from) const;
   [[nodiscard]] bool Complete(std::uint32_t seen) const { return (seen & required) == required; }
+  // The first that is required and was not seen; there is one.
+  [[nodiscard]] std::string_view Missing(std::uint32_t seen) const {
+    return fields[static_cast<std::size_t>(std::countr_zero(required & ~seen))].key;
+  }
 };
 
 // Null for a tag we do not know.

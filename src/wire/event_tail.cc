@@ -22,7 +22,6 @@ struct TailSlot {
 // Whether each slot could be what the fixed places say: number, text, number, text, text; or nil.
 bool FitsPlaces(std::span<const TailSlot> slots) {
   static constexpr std::array<bool, kTailMax> kNumber = {true, false, true, false, false};
-  if (slots.size() < 4) return false;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].kind == Kind::kNil) continue;
     if (kNumber[i] ? !slots[i].u32 : slots[i].kind != Kind::kString) return false;
@@ -30,10 +29,16 @@ bool FitsPlaces(std::span<const TailSlot> slots) {
   return true;
 }
 
-// A lone number in the fourth place is where one producer counts tokens, and names no group.
+// A number behind three slots that are at their places, where others have a text, is where one
+// producer counts tokens.
 bool IsTokenOffset(std::span<const TailSlot> slots, std::size_t i) {
-  return i == 3 && std::all_of(slots.begin(), slots.begin() + 3,
-                               [](const TailSlot& slot) { return slot.kind == Kind::kNil; });
+  return i == 3 && FitsPlaces(slots.first(3));
+}
+
+// The number at the third place of three, as vLLM wrote them at first, or of those and a token
+// offset: the window, also of an event without a group.
+bool IsWindow(std::span<const TailSlot> slots, std::size_t i) {
+  return i == 2 && FitsPlaces(slots.first(3)) && (slots.size() == 3 || slots[3].u32);
 }
 
 bool ReadTailByType(FieldContext& context, std::span<const TailSlot> slots, EngineEvent& event) {
@@ -44,10 +49,13 @@ bool ReadTailByType(FieldContext& context, std::span<const TailSlot> slots, Engi
       if (event.type != EventType::kStored) continue;  // removals have no such number
       if (!ReadU32OrNil(in, event.token_offset)) return false;
     } else if (slots[i].u32) {
-      std::optional<std::uint32_t>& number = event.group ? event.window : event.group;
+      std::optional<std::uint32_t>& number =
+          event.group || IsWindow(slots, i) ? event.window : event.group;
       if (!number && !ReadU32OrNil(in, number)) return false;
     } else if (slots[i].kind == Kind::kString) {
-      if (!ReadKind(context, event)) return false;
+      if (ReadKind(context, event)) continue;
+      context.failed = "kv_cache_spec_kind";
+      return false;
     } else if (slots[i].kind == Kind::kArray && event.type == EventType::kStored) {
       const std::size_t blocks = context.batch.mm_blocks.size();
       const std::size_t hashes = context.batch.mm_hashes.size();
@@ -88,10 +96,13 @@ bool ReadTail(FieldContext& context, const EventSchema& schema, std::size_t coun
   }
   if (slots.empty()) return true;
   const std::size_t end = in.offset();
-  if (FitsPlaces(slots)) {
+  if (slots.size() >= 4 && FitsPlaces(slots)) {
     for (std::size_t i = 0; i < slots.size(); ++i) {
       in.Seek(slots[i].offset);
-      if (!schema.fields[schema.tail - 1 + i].read_place(context, event)) return false;
+      const Field& field = schema.fields[schema.tail - 1 + i];
+      if (field.read_place(context, event)) continue;
+      context.failed = field.key;
+      return false;
     }
   } else {
     ++context.batch.legacy_layouts;

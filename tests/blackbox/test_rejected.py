@@ -34,7 +34,7 @@ class Rejected(IndexerTest):
         self.assertEqual([event["sequence"] for event in page["last"]], list(range(8, 40)))
         for event in page["last"]:
             self.assertEqual((event["reason"], event["detail"], event["index"]),
-                             ("decode_error", "wrong_type", 1))
+                             ("decode_error", "wrong_type, field `block_hashes`", 1))
             self.assertTrue(0 < event["offset"] < event["payload_bytes"], event)
             self.assertTrue(before - 1 <= event["received"] <= time.time() + 1, event)
             self.assertNotIn("bytes", event)

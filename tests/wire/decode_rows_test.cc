@@ -336,6 +336,9 @@ TEST(DecodeRows, Tails) {
       {R"(,0,"full_attention",null,"LOCAL")", 0, 0, {}, "full_attention", "LOCAL", ""},
       {R"(,0,"full_attention",9,"LOCAL","kvcr")", 0, 0, 9, "full_attention", "LOCAL", "kvcr"},
       {R"(,3,"sliding_window",4096)", 1, 3, 4096, "sliding_window", "", ""},
+      {R"(,null,"sliding_window",128)", 1, {}, 128, "sliding_window", "", ""},
+      {R"(,1,"sliding_window",128,4096)", 1, 1, 128, "sliding_window", "", ""},
+      {R"(,null,5,"mamba",8)", 1, 5, 8, "mamba", "", ""},
       {R"(,"mamba",7)", 1, 7, {}, "mamba", "", ""},
       {R"(,null,"full_attention",null)", 1, {}, {}, "full_attention", "", ""},
       {R"(,"full_attention",0,null,"REMOTE")", 1, 0, {}, "REMOTE", "", ""},
@@ -430,6 +433,40 @@ TEST(DecodeRows, B52LargeEventsAndTheirLimit) {
   options.limits.payload_bytes_max = payload.size() - 1;
   Stream none(options);
   EXPECT_EQ(none.FeedBytes(payload), "error over_limit");
+}
+
+// Whoever has to mend a producer needs to know what it sent.
+TEST(DecodeRows, WhatCostAnEventIsNamed) {
+  const std::string good = St("11", "null", kA);
+  const auto detail = [&](const std::string& bad) {
+    Stream stream;
+    stream.Feed(Batch({good, bad}));
+    EXPECT_EQ(stream.batch().dropped.size(), 1u) << bad;
+    return placement::DropDetail(stream.batch().dropped.at(0), stream.translator().decoded(), 4);
+  };
+  const struct {
+    std::string bad;
+    std::string_view detail;
+  } rows[] = {
+      {R"({"type":"BlockMoved","block_hashes":[1]})", "type `BlockMoved`"},
+      {R"({"block_hashes":[1],"type":"BlockMoved"})", "type `BlockMoved`"},
+      {R"(["BlockMoved",[1]])", "type `BlockMoved`"},
+      {R"([""])", "type ``"},
+      {R"(["a\u001b[2J`\nb"])", "type `a?[2J??b`"},
+      {R"([")" + std::string(1000, 'x') + R"("])", "type `xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...`"},
+      {St("11", "null", R"("a")"), "wrong_type, field `token_ids`"},
+      {R"({"block_hashes":"x","type":"BlockRemoved"})", "wrong_type, field `block_hashes`"},
+      {St("11", "null", kA, R"("group_idx":"one")"), "wrong_type, field `group_idx`"},
+      {R"(["BlockStored",[1],null,["x"],4])", "wrong_type, field `token_ids`"},
+      {R"(["BlockStored",[1],null,[1,2,3,4]])", "missing_field, field `block_size`"},
+      {R"({"type":"BlockStored","block_hashes":[1],"block_size":4})",
+       "missing_field, field `token_ids`"},
+      {R"({"block_hashes":[1]})", "missing_field"},
+      {"7", "wrong_type"},
+      {"[]", "missing_field"},
+  };
+  for (const auto& row : rows)
+    EXPECT_EQ(detail(row.bad), row.detail);
 }
 
 // B52: the limit is the operator's, what refuses a batch is named, and one large batch does not

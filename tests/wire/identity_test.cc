@@ -80,6 +80,34 @@ TEST(TypedKeys, MeanWhatTheUntypedOnesMean) {
   }
 }
 
+// A text that looks like the salt is the salt once, in the block that begins a chain. Elsewhere it
+// is what it would be without the salt: an image, or a key without a name.
+TEST(Salt, IsOneTextOfTheFirstBlock) {
+  const std::string digest = "\"" + kDigest + "\"";
+  const std::string salt = R"("cache_salt":)";
+  const auto second = [](const std::string& event) {
+    Stream stream;
+    stream.Feed(Batch({event}));
+    return std::to_string(Raw(stream.batch().events.at(0).blocks[1].local));
+  };
+  const auto two = [](const std::string& keys, const std::string& more = {}) {
+    return St("11,12", "null", "1,2,3,4,5,6,7,8", Keys(keys, more));
+  };
+  const auto first = [](const std::string& event) { return std::to_string(Raw(LocalOf(event))); };
+  EXPECT_EQ(first(two(R"([["t"],null])", salt + R"("t")")), Local('A', "", "t"));
+  EXPECT_EQ(second(two("[null,[" + digest + "]]", salt + digest)),
+            Local('B', "", kDigest, {kDigestHash}));
+  EXPECT_EQ(first(two("[[" + digest + "," + digest + "],null]", salt + digest)),
+            Local('A', "", kDigest, {kDigestHash}));
+  EXPECT_EQ(first(St("11", "10", kA, Keys("[[" + digest + "]]", salt + digest))),
+            Local('A', "", kDigest, {kDigestHash}));
+  const std::string plain = Local('B', "", "img");
+  EXPECT_EQ(second(two(R"([["img"],null])")), plain);
+  EXPECT_NE(second(two(R"([["img"],["img"]])")), plain);
+  EXPECT_NE(second(two(R"([null,["img"]])", salt + R"("img")")), plain);
+  EXPECT_NE(first(two(R"([["img","img"],null])", salt + R"("img")")), Local('A', "", "img"));
+}
+
 TEST(TypedKeys, WithoutANameSetTheirBlockApart) {
   std::vector<std::string> seen = {Local('A'), Local('A', "", "t"), Local('A', "adapter")};
   for (const std::string& key :

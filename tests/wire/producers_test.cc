@@ -132,6 +132,24 @@ TEST(DigestEnds, AreFoundOut) {
   }
 }
 
+// Some producers write 0 for the root, and what is filled up to the length of a digest has zeros.
+TEST(DigestEnds, ZeroProvesNothing) {
+  const std::string zeros(48, '0');
+  const auto digest = [&](const std::string& end) {
+    return R"({"$bytes":")" + zeros + end + R"("})";
+  };
+  Stream stream;
+  EXPECT_EQ(stream.Feed(Batch({St(digest("00000000000003e9"), "null", kA)})),
+            "stored device 1001=A");
+  EXPECT_EQ(stream.Feed(Batch({St(digest("00000000000003ea"), "0", kB)})),
+            "stored device <0 1002=B");
+  EXPECT_EQ(stream.Feed(Batch({St("0", "null", kC)})), "stored device 0=C");
+  EXPECT_EQ(stream.Feed(Batch({St(digest("00000000000003eb"), digest("00000000000003e9"), kD)})),
+            "stored device <1001 1003=D");
+  EXPECT_EQ(stream.translator().stats().digest_changes, 0u);
+  EXPECT_EQ(stream.translator().digests().evidence, DigestEvidence::kAssumed);
+}
+
 TEST(DigestEnds, WithinOneBatch) {
   Stream vllm;
   EXPECT_EQ(vllm.Feed(Batch({St(kLastEnd, "null", kA), Rm(Bytes(kDigest))})),
@@ -249,6 +267,16 @@ TEST(Producers, Atom) {
   EXPECT_EQ(Feed(stream, R"([1.5,[["BlockTransferred",[11],"REMOTE"],
                              ["BlockStored",[12],null,[1,2,3,4],4,null,"REMOTE"]],0])"),
             "stored external 12=A; drop 0 unknown_event");
+  // Beside a group as well, whose window it is not.
+  for (const std::string_view tail : {R"(1,"sliding_window",null,4096)", R"(1,null,null,4096)"}) {
+    Stream numbered;
+    numbered.Feed(R"([1.5,[["BlockStored",[11],null,[1,2,3,4],4,null,"GPU",null,null,)" +
+                  std::string(tail) + "]],0]");
+    const wire::EngineEvent& event = numbered.translator().decoded().events.at(0);
+    EXPECT_EQ(event.group, 1u);
+    EXPECT_EQ(event.window, std::nullopt);
+    EXPECT_EQ(event.token_offset, 4096u);
+  }
   // A removal has no such number; it names no group either.
   Stream removal;
   EXPECT_EQ(removal.Feed(R"([1.5,[["BlockRemoved",[11],"CPU",null,null,null,4]],0])"),
