@@ -112,6 +112,8 @@ ApplyResult RunArena::Apply(RankSlot slot, const PlacementEvent& event) {
     Tick();
     KeepLimit();
   }
+  // Updates that follow each other closely would leave it to chance when queries get their turn.
+  if (unsure_.waiting.load(std::memory_order_relaxed) > 0) mutex_.LetIn();
   return result;
 }
 
@@ -334,6 +336,8 @@ IndexStats RunArena::Stats() const {
   stats.runs = runs_.runs();
   stats.splits = runs_.splits();
   stats.joins = runs_.joins();
+  stats.query_retries = unsure_.looks.load(std::memory_order_relaxed);
+  stats.query_waits = unsure_.waits.load(std::memory_order_relaxed);
   stats.evicted_blocks = evicted_blocks_;
   stats.evicted_memberships = evicted_memberships_;
   for (const auto& slot : slots_) {

@@ -194,12 +194,18 @@ class RunStore {
   void Unlink(RunId run);
   // The same but for the table that queries read.
   void Hang(RunId run);
-  void Unhang(RunId run);
+  // Off the list of the parent, where it hung at `begin`.
+  void Unhang(RunId run, std::uint32_t begin);
+  // Keeps Meta::deepest_child.
+  void NoteChild(RunId parent, std::uint32_t begin);
+  void NoteChildGone(RunId parent, std::uint32_t begin);
   void RetireTable(ChildTable::TablePtr table);
   // How many children hang deeper.
   [[nodiscard]] std::uint32_t ChildrenBehind(RunId run, std::uint32_t depth) const;
-  // Of the children that hang at `where`; their states are published.
-  void AdoptChildren(RunId from, RunId to, Stretch where);
+  // The children that hang at `where`. Valid until the next call.
+  [[nodiscard]] std::span<const RunId> ChildrenAt(RunId run, Stretch where);
+  // Hangs runs on another one; their states are published.
+  void AdoptChildren(std::span<const RunId> children, RunId to);
 
   // Columns.
   static std::uint32_t RoomFor(std::uint32_t blocks) { return blocks + blocks / 8 + 1; }
@@ -313,6 +319,7 @@ class RunStore {
   std::vector<RunId> drafts_;
   std::vector<std::unique_ptr<RunDraft>> spare_drafts_;
   std::vector<Stretch> stretches_;  // to work in
+  std::vector<RunId> adopted_;      // likewise
   std::uint64_t blocks_ = 0;
   std::uint64_t held_ = 0;
   std::uint64_t splits_ = 0;

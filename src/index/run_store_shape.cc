@@ -25,15 +25,13 @@ void RunStore::Link(RunId run) {
 
 void RunStore::Hang(RunId run) {
   Meta& meta = At(run);
-  Meta& parent = At(meta.parent);
   RunCell& cell = directory_.runs[run];
   const RunId first = directory_.FirstChild(meta.parent);
   meta.previous_sibling = kRootRun;
   if (first != kRootRun) At(first).previous_sibling = run;
   cell.next_sibling.store(first, std::memory_order_release);
   directory_.runs[meta.parent].first_child.store(run, std::memory_order_release);
-  ++parent.children;
-  parent.deepest_child = std::max(parent.deepest_child, meta.blocks.begin);
+  NoteChild(meta.parent, meta.blocks.begin);
 }
 
 void RunStore::RetireTable(ChildTable::TablePtr table) {
@@ -44,26 +42,35 @@ void RunStore::RetireTable(ChildTable::TablePtr table) {
 
 void RunStore::Unlink(RunId run) {
   RetireTable(directory_.children.Erase(ChildHash(run), run));
-  Unhang(run);
+  Unhang(run, At(run).blocks.begin);
 }
 
-void RunStore::Unhang(RunId run) {
-  Meta& meta = At(run);
-  Meta& parent = At(meta.parent);
+void RunStore::Unhang(RunId run, std::uint32_t begin) {
+  const Meta& meta = At(run);
   const RunId next = directory_.NextOf(run);
   if (next != kRootRun) At(next).previous_sibling = meta.previous_sibling;
   (meta.previous_sibling != kRootRun ? directory_.runs[meta.previous_sibling].next_sibling
                                      : directory_.runs[meta.parent].first_child)
       .store(next, std::memory_order_release);
-  --parent.children;
-  if (meta.parent == kRootRun || meta.blocks.begin < parent.deepest_child) return;
-  // Many children hang at the same block as a rule, so that the first tells.
-  parent.deepest_child = 0;
-  for (RunId child = directory_.FirstChild(meta.parent); child != kRootRun;
-       child = directory_.NextOf(child)) {
-    parent.deepest_child = std::max(parent.deepest_child, At(child).blocks.begin);
-    if (parent.deepest_child == meta.blocks.begin) return;
-  }
+  NoteChildGone(meta.parent, begin);
+}
+
+void RunStore::NoteChild(RunId parent, std::uint32_t begin) {
+  Meta& meta = At(parent);
+  ++meta.children;
+  if (parent == kRootRun) return;
+  meta.deepest_child = std::max(meta.deepest_child, begin);
+}
+
+void RunStore::NoteChildGone(RunId parent, std::uint32_t begin) {
+  Meta& meta = At(parent);
+  --meta.children;
+  if (parent == kRootRun) return;
+  if (begin < meta.deepest_child) return;
+  meta.deepest_child = 0;
+  for (RunId child = directory_.FirstChild(parent); child != kRootRun;
+       child = directory_.NextOf(child))
+    meta.deepest_child = std::max(meta.deepest_child, At(child).blocks.begin);
 }
 
 std::uint32_t RunStore::ChildrenBehind(RunId run, std::uint32_t depth) const {
@@ -75,18 +82,23 @@ std::uint32_t RunStore::ChildrenBehind(RunId run, std::uint32_t depth) const {
   return behind;
 }
 
-void RunStore::AdoptChildren(RunId from, RunId to, Stretch where) {
-  for (RunId child = directory_.FirstChild(from); child != kRootRun;) {
-    const RunId next = directory_.NextOf(child);
-    if (where.Has(At(child).blocks.begin)) {
-      Unlink(child);
-      At(child).parent = to;
-      At(child).parent_generation = At(to).generation;
-      Edit(child);
-      Link(child);
-      Publish(child);
-    }
-    child = next;
+std::span<const RunId> RunStore::ChildrenAt(RunId run, Stretch where) {
+  adopted_.clear();
+  for (RunId child = directory_.FirstChild(run); child != kRootRun;
+       child = directory_.NextOf(child)) {
+    if (where.Has(At(child).blocks.begin)) adopted_.push_back(child);
+  }
+  return adopted_;
+}
+
+void RunStore::AdoptChildren(std::span<const RunId> children, RunId to) {
+  for (const RunId child : children) {
+    Unlink(child);
+    At(child).parent = to;
+    At(child).parent_generation = At(to).generation;
+    Edit(child);
+    Link(child);
+    Publish(child);
   }
 }
 
@@ -323,8 +335,9 @@ void RunStore::SplitTailOff(RunId run, std::uint32_t at) {
   MakeRoom(meta, RoomFor(meta.blocks.size()));
   ShrinkAliases(run);
 
+  const std::span<const RunId> children = ChildrenAt(run, {at + 1, kDepthEnd});
   const Reshapes::Under under(directory_.reshapes);
-  AdoptChildren(run, tail, {at + 1, kDepthEnd});
+  AdoptChildren(children, tail);
   Link(tail);
   Publish(tail);
   Publish(run);
@@ -338,17 +351,18 @@ void RunStore::SplitHeadOff(RunId run, std::uint32_t at) {
   Meta& head_meta = At(head);
   head_meta.parent_generation = meta.parent_generation;
 
-  Unhang(run);
   MoveBegin(run, at);
   for (PlaneDraft& plane : Edit(run).planes)
     plane.Shorten(meta.blocks);
   ShrinkAliases(run);
+
+  const std::span<const RunId> children = ChildrenAt(run, {0, at + 1});
+  const Reshapes::Under under(directory_.reshapes);
+  AdoptChildren(children, head);
+  RetireTable(directory_.children.Erase(hung_by, run));
+  Unhang(run, begin);
   meta.parent = head;
   meta.parent_generation = head_meta.generation;
-
-  const Reshapes::Under under(directory_.reshapes);
-  AdoptChildren(run, head, {0, at + 1});
-  RetireTable(directory_.children.Erase(hung_by, run));
   Link(run);
   Link(head);
   Publish(head);
@@ -398,8 +412,9 @@ void RunStore::JoinInto(RunId run, RunId child) {
   CopyAliases(child, run, moving);
   moved_(child, run, moving);
 
+  const std::span<const RunId> children = ChildrenAt(child, {0, kDepthEnd});
   const Reshapes::Under under(directory_.reshapes);
-  AdoptChildren(child, run, {0, kDepthEnd});
+  AdoptChildren(children, run);
   Free(child);
   Publish(run);
 }
@@ -418,7 +433,6 @@ void RunStore::JoinIntoChild(RunId run, RunId child) {
     both.Join(draft.planes[plane].view(), moving.end, joined);
     draft.planes[plane] = std::move(both);
   }
-  Unhang(child);
   MoveBegin(child, moving.begin);
   std::copy_n(meta.columns.get(), moving.size(), child_meta.columns.get());
   std::copy_n(meta.columns.get() + meta.room, moving.size(),
@@ -427,11 +441,12 @@ void RunStore::JoinIntoChild(RunId run, RunId child) {
   ShrinkAliases(child);
   CopyAliases(run, child, moving);
   moved_(run, child, moving);
-  child_meta.parent = meta.parent;
-  child_meta.parent_generation = meta.parent_generation;
 
   const Reshapes::Under under(directory_.reshapes);
   RetireTable(directory_.children.Erase(hung_by, child));
+  Unhang(child, moving.end);
+  child_meta.parent = meta.parent;
+  child_meta.parent_generation = meta.parent_generation;
   Link(child);
   Publish(child);
   Free(run);
