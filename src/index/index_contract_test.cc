@@ -1,5 +1,7 @@
 // What every index promises, as rows in the notation of index_script.h.
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -784,6 +786,57 @@ TEST(RunArena, GivesItsMemoryBack) {
   event.kind = PlacementKind::kCleared;
   player.index().Apply(slot, event);
   EXPECT_LT(player.index().Stats().bytes, before + 4'096);
+}
+
+// Blocks that nobody holds stay as the way to branches, up to the deepest of these, however many
+// there are and in whatever order they come and go.
+TEST(RunArena, KeepsTheWayToTheDeepestBranchOnly) {
+  constexpr std::uint32_t kLength = 200;
+  RunArena index{IndexOptions{.remembered_names_max = 0}};
+  const RankSlot slot = *index.AddRank(Rank{WorkerId{1}, 0});
+  Rng rng(44);
+  std::vector<PlacedBlock> chain;
+  std::vector<EngineHash> names;
+  for (std::uint32_t i = 1; i <= kLength; ++i) {
+    chain.push_back({EngineHash{i}, BlockHash{i}});
+    names.push_back(EngineHash{i});
+  }
+  const auto store = [&](std::optional<EngineHash> parent, std::span<const PlacedBlock> blocks) {
+    PlacementEvent event;
+    event.parent = parent;
+    event.blocks = blocks;
+    index.Apply(slot, event);
+  };
+  const auto remove = [&](std::span<const EngineHash> removed) {
+    PlacementEvent event;
+    event.kind = PlacementKind::kRemoved;
+    event.removed = removed;
+    index.Apply(slot, event);
+  };
+  for (int round = 0; round < 6; ++round) {
+    store({}, chain);
+    // Few to many branches, some behind the same block.
+    std::multimap<std::uint32_t, EngineHash> branches;
+    for (std::uint64_t i = 0; i < 10u << round; ++i) {
+      const auto behind = 1 + static_cast<std::uint32_t>(rng.Below(kLength - 1));
+      const PlacedBlock block{EngineHash{1'000 + i}, BlockHash{1'000 + i}};
+      store(EngineHash{behind}, std::span(&block, 1));
+      branches.emplace(behind, block.engine);
+    }
+    remove(names);
+    while (!branches.empty()) {
+      const IndexStats stats = index.Stats();
+      ASSERT_EQ(stats.nodes, branches.size());
+      ASSERT_EQ(stats.idle_nodes, branches.rbegin()->first);
+      auto gone = branches.begin();
+      if (rng.Below(2) == 0) gone = std::prev(branches.end());
+      if (rng.Below(3) == 0)
+        gone = std::next(branches.begin(), static_cast<std::ptrdiff_t>(rng.Below(branches.size())));
+      remove(std::span(&gone->second, 1));
+      branches.erase(gone);
+    }
+    ASSERT_EQ(index.Stats().nodes + index.Stats().idle_nodes, 0u);
+  }
 }
 
 // Row 96: every fiftieth of a million blocks is removed; a chain reaches to its first hole.

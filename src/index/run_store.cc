@@ -239,7 +239,8 @@ RunStoreBytes RunStore::bytes() const {
   bytes.states = state_bytes_;
   bytes.aliases = alias_bytes_;
   bytes.names = names_.bytes();
-  bytes.tree = metas_.bytes() + directory_.runs.bytes() + directory_.children.bytes();
+  bytes.tree = metas_.bytes() + directory_.runs.bytes() + directory_.children.bytes() +
+               child_depth_bytes_ + HashTableBytes(child_depths_);
   bytes.retired = retired_.bytes();
   return bytes;
 }

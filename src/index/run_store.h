@@ -9,10 +9,12 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "index/alias_column.h"
+#include "index/child_depths.h"
 #include "index/engine_table.h"
 #include "index/prefetch.h"
 #include "index/retired.h"
@@ -66,6 +68,7 @@ class RunStore {
   static constexpr std::size_t kPartsMaxJoined = 4;
   static constexpr std::size_t kDraftsMax = 256;  // beyond it Commit publishes as it goes
   static constexpr std::size_t kSpareDraftsMax = 16;
+  static constexpr std::uint32_t kFewChildren = 32;
 
   // `moved(from, to, blocks)` is called for blocks that change their run; they are in both then.
   using Moved = std::function<void(RunId from, RunId to, Stretch blocks)>;
@@ -320,6 +323,9 @@ class RunStore {
   std::vector<std::unique_ptr<RunDraft>> spare_drafts_;
   std::vector<Stretch> stretches_;  // to work in
   std::vector<RunId> adopted_;      // likewise
+  // Of runs with more than a few children; the others' are looked at.
+  std::unordered_map<RunId, ChildDepths> child_depths_;
+  std::size_t child_depth_bytes_ = 0;
   std::uint64_t blocks_ = 0;
   std::uint64_t held_ = 0;
   std::uint64_t splits_ = 0;

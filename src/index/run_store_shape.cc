@@ -60,12 +60,41 @@ void RunStore::NoteChild(RunId parent, std::uint32_t begin) {
   ++meta.children;
   if (parent == kRootRun) return;
   meta.deepest_child = std::max(meta.deepest_child, begin);
+  if (meta.children <= kFewChildren / 2) return;
+  auto at = child_depths_.find(parent);
+  if (at == child_depths_.end()) {
+    if (meta.children <= kFewChildren) return;
+    at = child_depths_.try_emplace(parent).first;
+    for (RunId child = directory_.FirstChild(parent); child != kRootRun;
+         child = directory_.NextOf(child))
+      at->second.Add(At(child).blocks.begin);
+  } else {
+    child_depth_bytes_ -= at->second.bytes();
+    at->second.Add(begin);
+  }
+  child_depth_bytes_ += at->second.bytes();
 }
 
 void RunStore::NoteChildGone(RunId parent, std::uint32_t begin) {
   Meta& meta = At(parent);
   --meta.children;
   if (parent == kRootRun) return;
+  // Kept until there are few enough, so that a child that comes and goes does not have it made
+  // anew.
+  if (meta.children >= kFewChildren / 2) {
+    if (const auto at = child_depths_.find(parent); at != child_depths_.end()) {
+      ChildDepths& depths = at->second;
+      child_depth_bytes_ -= depths.bytes();
+      depths.Remove(begin);
+      meta.deepest_child = depths.deepest();
+      if (meta.children == kFewChildren / 2) {
+        child_depths_.erase(at);
+      } else {
+        child_depth_bytes_ += depths.bytes();
+      }
+      return;
+    }
+  }
   if (begin < meta.deepest_child) return;
   meta.deepest_child = 0;
   for (RunId child = directory_.FirstChild(parent); child != kRootRun;
@@ -74,6 +103,8 @@ void RunStore::NoteChildGone(RunId parent, std::uint32_t begin) {
 }
 
 std::uint32_t RunStore::ChildrenBehind(RunId run, std::uint32_t depth) const {
+  if (const auto at = child_depths_.find(run); at != child_depths_.end())
+    return at->second.CountBehind(depth);
   std::uint32_t behind = 0;
   for (RunId child = directory_.FirstChild(run); child != kRootRun;
        child = directory_.NextOf(child)) {
