@@ -749,6 +749,49 @@ TYPED_TEST(ProductContract, AQueryAllocatesNothing) {
   EXPECT_EQ(test::AllocationsIn([&] { player.index().Match(query, options, scores); }), 0u);
 }
 
+// Rows 12c, 33 and 44: a dump has one event for each stretch without a branch. A branch in its
+// middle, or a store of nothing there, does not cut it.
+TYPED_TEST(ProductContract, DumpsAStretchAtOnce) {
+  const struct {
+    const char* script;
+    std::vector<std::pair<std::size_t, bool>> events;  // blocks, and whether behind a parent
+  } rows[] = {{"S0:[1..3]; S0:[1,2]+[]", {{3, false}}},
+              {"S0:[1..6]; S0:[1..3]+[9]", {{1, true}, {6, false}}},
+              {"S0:[1..3]; S0:[1..6]", {{6, false}}},
+              {"S0:[1..3]; S0:[1..3]+[4..6]", {{6, false}}}};
+  for (const auto& row : rows) {
+    script::Player player(std::make_unique<TypeParam>(IndexOptions{}));
+    for (const script::Op& op : script::Parse(row.script))
+      player.Update(op);
+    std::vector<std::pair<std::size_t, bool>> events;
+    player.index().Dump([&events](const PlacementEvent& event) {
+      events.emplace_back(event.blocks.size(), event.parent.has_value());
+    });
+    std::sort(events.begin(), events.end());
+    EXPECT_EQ(events, row.events) << row.script;
+    EXPECT_EQ(player.index().Stats().splits, 0u) << row.script;
+  }
+}
+
+// Row 92: what is stored again and again takes no more than once.
+TYPED_TEST(ProductContract, RepeatedStoresTakeNoMemory) {
+  script::Player player(std::make_unique<TypeParam>(IndexOptions{}));
+  const script::Op store = script::Parse("S0:[1..3]")[0];
+  const PlacementEvent event = store.Event();
+  EXPECT_EQ(player.Update(store), "ok");
+  const RankSlot slot = player.slots().at(store.rank);
+  const IndexStats once = player.index().Stats();
+  EXPECT_EQ(test::AllocationsIn([&] {
+              for (int i = 1; i < 1'000; ++i)
+                player.index().Apply(slot, event);
+            }),
+            0u);
+  const IndexStats stats = player.index().Stats();
+  EXPECT_EQ(stats.memberships, 3u);
+  EXPECT_EQ(stats.nodes, 3u);
+  EXPECT_EQ(stats.bytes_of, once.bytes_of);
+}
+
 TEST(RunArena, RefusesAStoreThatCouldPassTheLimit) {
   IndexOptions options;
   options.blocks_max = 5;
