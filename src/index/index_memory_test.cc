@@ -143,6 +143,21 @@ TEST(IndexEviction, LeastRecentlyMatchedGoesFirst) {
   EXPECT_EQ(arena.Depth(0, Chain(0)), 0u);
 }
 
+TEST(IndexEviction, WhatIsAnnouncedAgainIsUsed) {
+  Arena arena(300'000);
+  const Chain again(1'000'000);
+  arena.Store(0, again);
+  for (std::uint64_t i = 0; i < 2'000; ++i) {
+    arena.Store(0, Chain(i));
+    if (i % 8 == 0) {
+      const std::uint64_t held = arena.index.Stats().memberships;
+      arena.Store(0, again);
+      ASSERT_EQ(arena.index.Stats().memberships, held) << "it was gone at " << i;
+    }
+  }
+  EXPECT_GT(arena.index.Stats().evicted_blocks, 1'000u);
+}
+
 TEST(IndexEviction, TheWayToALeafStays) {
   Arena arena(300'000);
   // Branches behind a prompt that nobody asks for by itself.

@@ -277,7 +277,10 @@ bool RunArena::Hold(RankBlocks& rank, RunId run, Stretch blocks, unsigned tiers,
     const bool changes = claim == Claim::kIneligible
                              ? eligible > 0
                              : claim == Claim::kEligibleAnyway && eligible < blocks.size();
-    if (!changes) return false;
+    if (!changes) {
+      runs_.NoteUse(run, clock_.load(std::memory_order_relaxed));
+      return false;
+    }
   }
   RunDraft& draft = runs_.Edit(run);
   draft.used_at = clock_.load(std::memory_order_relaxed);

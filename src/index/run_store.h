@@ -159,6 +159,8 @@ class RunStore {
   void Commit();
   // Frees what queries can no longer read now, and not only when it is worth the look at them.
   void FreeRetired();
+  // It was used then, if not later.
+  void NoteUse(RunId run, std::uint64_t used_at);
 
   [[nodiscard]] RunStoreBytes bytes() const;
 
@@ -280,7 +282,6 @@ class RunStore {
   void JoinIntoChild(RunId run, RunId child);
   RunId NewRun(BlockPlace at);
   void Free(RunId run);
-  void InheritUse(RunId run, std::uint64_t used_at);
   void Publish(RunId run);
   void Publish();
   void CountHeldAgain(RunId run);

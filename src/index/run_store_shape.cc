@@ -484,7 +484,7 @@ void RunStore::JoinIntoChild(RunId run, RunId child) {
 }
 
 void RunStore::Free(RunId run) {
-  InheritUse(At(run).parent, UsedAt(run));
+  NoteUse(At(run).parent, UsedAt(run));  // what used a run used the way to it, too
   Unlink(run);
   Meta& meta = At(run);
   held_ -= meta.held;
@@ -501,8 +501,7 @@ void RunStore::Free(RunId run) {
   retired_.Add(run);
 }
 
-// What used a run used the way to it, too.
-void RunStore::InheritUse(RunId run, std::uint64_t used_at) {
+void RunStore::NoteUse(RunId run, std::uint64_t used_at) {
   Meta& meta = At(run);
   const RunState* const state = directory_.StateOf(run);
   if (meta.draft) {
