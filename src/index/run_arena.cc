@@ -28,7 +28,7 @@ RunArena::RunArena(const IndexOptions& options)
 Result<RankSlot> RunArena::AddRank(Rank rank) {
   FairLock lock(mutex_);
   while (leaving_.contains(rank))
-    mutex_.LetIn();
+    mutex_.Rest();
   if (const auto known = ranks_.find(rank); known != ranks_.end()) return known->second;
   const std::size_t free = free_slots_.empty() ? slots_.size() : *free_slots_.begin();
   if (free >= options_.ranks_max) {
@@ -65,7 +65,7 @@ std::optional<RankSlot> RunArena::FindRank(Rank rank) const {
 bool RunArena::RemoveRank(Rank rank) {
   FairLock lock(mutex_);
   while (leaving_.contains(rank))
-    mutex_.LetIn();
+    mutex_.Rest();
   const auto known = ranks_.find(rank);
   if (known == ranks_.end()) return false;
   const std::uint32_t slot = Raw(known->second);
@@ -76,7 +76,7 @@ bool RunArena::RemoveRank(Rank rank) {
   // The slot's next owner must not meet a query that still reads of this one.
   const std::uint64_t now = epoch_.Advance();
   while (!epoch_.HasPassed(now))
-    mutex_.LetIn();
+    mutex_.Rest();
   runs_.FreeRetired();
   rank_bytes_ -= slots_[slot]->counted_bytes;
   slots_[slot].reset();

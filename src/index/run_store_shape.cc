@@ -29,8 +29,8 @@ void RunStore::Hang(RunId run) {
   const RunId first = directory_.FirstChild(meta.parent);
   meta.previous_sibling = kRootRun;
   if (first != kRootRun) At(first).previous_sibling = run;
-  cell.next_sibling.store(first, std::memory_order_release);
-  directory_.runs[meta.parent].first_child.store(run, std::memory_order_release);
+  cell.next_sibling.store(first, std::memory_order_seq_cst);
+  directory_.runs[meta.parent].first_child.store(run, std::memory_order_seq_cst);
   NoteChild(meta.parent, meta.blocks.begin);
 }
 
@@ -51,7 +51,7 @@ void RunStore::Unhang(RunId run, std::uint32_t begin) {
   if (next != kRootRun) At(next).previous_sibling = meta.previous_sibling;
   (meta.previous_sibling != kRootRun ? directory_.runs[meta.previous_sibling].next_sibling
                                      : directory_.runs[meta.parent].first_child)
-      .store(next, std::memory_order_release);
+      .store(next, std::memory_order_seq_cst);
   NoteChildGone(meta.parent, begin);
 }
 
