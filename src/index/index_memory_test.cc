@@ -352,6 +352,26 @@ TEST_F(IndexWeight, IsWhatMallocGaveOut) {
   }
 }
 
+TEST_F(IndexWeight, OfManyRanks) {
+  for (const std::uint32_t ranks : {4'096u, 60'000u}) {
+    for (const bool leave : {false, true}) {
+      const std::int64_t before = test::HeapOfThisThread();
+      RunArena index(IndexOptions{.remembered_names_max = 0});
+      const Chain chain(1, 1);
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        PlacementEvent event;
+        event.blocks = chain.blocks;
+        index.Apply(*index.AddRank(Rank{WorkerId{rank}, 0}), event);
+      }
+      // All but each fourth, so that most slots are free.
+      for (std::uint32_t rank = 0; leave && rank < ranks - 1 && ranks < 10'000; ++rank) {
+        if (rank % 4 != 0) index.RemoveRank(Rank{WorkerId{rank}, 0});
+      }
+      ExpectExact(index, before, "ranks");
+    }
+  }
+}
+
 TEST_F(IndexWeight, OfWhatWaits) {
   const std::int64_t before = test::HeapOfThisThread();
   RunArena index(IndexOptions{});

@@ -47,6 +47,11 @@ namespace kvr::index {
 // Cleared, RemoveRank and Dump O(runs of the rank). Cleared and RemoveRank let other updates in
 // between; RemoveRank also waits for the queries under way.
 //
+// What an update replaces is freed once the queries under way are done. That has no limit of its
+// own: it is as much as updates replace while the slowest of these queries runs, or is stopped
+// amid; it is counted, as `retired`, and an update with a memory limit frees what it can of it
+// first.
+//
 // With a memory limit, an update that passes it makes room: the rank that holds most gives up its
 // least recently used leaves, blocks that no others hang on, and whoever shares them loses them,
 // too. A leaf is used when a query ends in its run, or a store reaches it.

@@ -37,6 +37,13 @@ struct BlockPlace {
 struct RunDraft {
   std::array<PlaneDraft, kPlaneCount> planes;
   std::uint64_t used_at = 0;  // see RunState
+
+  [[nodiscard]] std::size_t bytes() const {
+    std::size_t bytes = HeapBytes(sizeof(RunDraft));
+    for (const PlaneDraft& plane : planes)
+      bytes += plane.bytes();
+    return bytes;
+  }
 };
 
 // Heap in use, by what for.
@@ -68,6 +75,7 @@ class RunStore {
   static constexpr std::size_t kPartsMaxJoined = 4;
   static constexpr std::size_t kDraftsMax = 256;  // beyond it Commit publishes as it goes
   static constexpr std::size_t kSpareDraftsMax = 16;
+  static constexpr std::size_t kWorkListMax = 4'096;  // runs a list to work in keeps room for
   static constexpr std::uint32_t kFewChildren = 32;
 
   // `moved(from, to, blocks)` is called for blocks that change their run; they are in both then.
@@ -151,6 +159,8 @@ class RunStore {
   // Use and eviction.
   [[nodiscard]] bool IsHeld(RunId run) const { return At(run).held > 0; }  // in a tier of somebody
   [[nodiscard]] std::uint64_t UsedAt(RunId run) const;
+  // It was used then, if not later.
+  void NoteUse(RunId run, std::uint64_t used_at);
   // The last blocks of a run, up to `most`, that no other run hangs on; may be none.
   [[nodiscard]] Stretch Leaf(RunId run, std::uint32_t most) const;
   // Takes blocks that Leaf gave from whoever holds them. No alias of them may be left.
@@ -159,8 +169,6 @@ class RunStore {
   void Commit();
   // Frees what queries can no longer read now, and not only when it is worth the look at them.
   void FreeRetired();
-  // It was used then, if not later.
-  void NoteUse(RunId run, std::uint64_t used_at);
 
   [[nodiscard]] RunStoreBytes bytes() const;
 
@@ -282,6 +290,7 @@ class RunStore {
   void JoinIntoChild(RunId run, RunId child);
   RunId NewRun(BlockPlace at);
   void Free(RunId run);
+  void Spare(std::unique_ptr<RunDraft> draft);
   void Publish(RunId run);
   void Publish();
   void CountHeldAgain(RunId run);
@@ -322,6 +331,7 @@ class RunStore {
   std::vector<RunId> queue_;
   std::vector<RunId> drafts_;
   std::vector<std::unique_ptr<RunDraft>> spare_drafts_;
+  std::size_t spare_draft_bytes_ = 0;
   std::vector<Stretch> stretches_;  // to work in
   std::vector<RunId> adopted_;      // likewise
   // Of runs with more than a few children; the others' are looked at.

@@ -496,7 +496,7 @@ void RunStore::Free(RunId run) {
     RetireAliases(std::move(meta.aliases->list));
     alias_bytes_ -= HeapBytes(sizeof(RunAliases));
   }
-  if (meta.draft) spare_drafts_.push_back(std::move(meta.draft));
+  if (meta.draft) Spare(std::move(meta.draft));
   meta = Meta{};
   retired_.Add(run);
 }
@@ -538,13 +538,19 @@ void RunStore::Publish(RunId run) {
   RunState::Ptr state = RunState::Make(fields, meta.draft->planes, UsedAt(run));
   state_bytes_ += state->bytes();
   RetireState(directory_.runs[run].Exchange(std::move(state)));
-  spare_drafts_.push_back(std::move(meta.draft));
+  Spare(std::move(meta.draft));
+}
+
+void RunStore::Spare(std::unique_ptr<RunDraft> draft) {
+  spare_draft_bytes_ += draft->bytes();
+  spare_drafts_.push_back(std::move(draft));
 }
 
 void RunStore::Publish() {
   for (; !drafts_.empty(); drafts_.pop_back())
     Publish(drafts_.back());
-  if (spare_drafts_.size() > kSpareDraftsMax) spare_drafts_.resize(kSpareDraftsMax);
+  for (; spare_drafts_.size() > kSpareDraftsMax; spare_drafts_.pop_back())
+    spare_draft_bytes_ -= spare_drafts_.back()->bytes();
   retired_.Release([this](RunId run) { metas_.Free(run); });
 }
 
@@ -558,6 +564,13 @@ void RunStore::Commit() {
   }
   queue_.clear();
   Publish();
+  // What one large event needed is not kept.
+  const auto trim = [](std::vector<RunId>& list) {
+    if (list.capacity() > kWorkListMax) list = {};
+  };
+  trim(queue_);
+  trim(drafts_);
+  trim(adopted_);
 }
 
 void RunStore::FreeRetired() {
