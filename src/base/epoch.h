@@ -15,13 +15,15 @@ namespace kvr {
 // once HasPassed says so of the number it got.
 //
 // Objects must be reached through sequentially consistent atomics on both sides: then a reader that
-// the writer did not see had not entered yet, and finds the object gone.
+// the writer did not see had not entered yet, and finds the object gone. What is read otherwise may
+// be older than the stay on machines that order weakly; it is a hint to be verified.
 class Epoch {
  public:
   // Readers inside at the same time; one more spins until another leaves.
   static constexpr std::size_t kReadersMax = 128;
 
-  // A stay inside, for a scope. Keep it short and never block in it: it holds back all frees.
+  // A stay inside, for a scope. Keep it short and never block in it: it holds back all frees. One a
+  // thread at a time: threads that enter twice may wait for each other when all cells are taken.
   class Reader {
    public:
     explicit Reader(const Epoch& epoch) : cell_(epoch.Enter()) {}
@@ -56,10 +58,16 @@ class Epoch {
     std::atomic<std::uint64_t> entered{kOutside};
   };
 
+  // Threads that start one after the other begin at different cells, as many as there are cells.
+  static std::size_t HomeOfThread() {
+    static std::atomic<std::size_t> threads{0};
+    static thread_local std::size_t number = 0;  // 0: none yet
+    if (number == 0) number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
+    return number;
+  }
+
   std::atomic<std::uint64_t>& Enter() const {
-    static thread_local const char here = 0;
-    const std::uint64_t thread = reinterpret_cast<std::uintptr_t>(&here) * 0x9E3779B97F4A7C15u;
-    for (std::size_t i = thread >> 32;; ++i) {
+    for (std::size_t i = HomeOfThread();; ++i) {
       std::atomic<std::uint64_t>& cell = cells_[i % kReadersMax].entered;
       std::uint64_t expected = kOutside;
       if (cell.load(std::memory_order_relaxed) == kOutside &&

@@ -166,7 +166,8 @@ Result<DecisionIndex::RankState*> DecisionIndex::Enter(Rank rank, std::span<cons
                 fmt::format("decision not entered: {}", ApplyStatusName(status)));
   }
   const std::size_t before = state.entries.size();
-  state.entries.Use(sequence, RoundUp(now + ttl, options_.step), hold);
+  const Nanos due = ttl.count() == 0 ? now : RoundUp(now + ttl, options_.step);
+  state.entries.Use(sequence, due, hold);
   blocks_.fetch_add(state.entries.size() - before, std::memory_order_relaxed);
   NoteDue(state);
   return &state;

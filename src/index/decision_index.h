@@ -30,13 +30,13 @@ namespace kvr::index {
 //
 // How long an entry lives:
 // * as long as the decisions that had it in their path gave it, each from then on: until the latest
-//   of these times, rounded up to `step`;
+//   of these times, rounded up to `step` unless it is no time at all;
 // * where the rank's capacity is set, as long as an engine of that many blocks that evicts the
 //   least recently released first would keep it: blocks of a Lease that is not ended are not
 //   evicted, and of one lease the deepest go first. Time does not matter then.
 // Every decision refreshes its whole path, so a block never outlives those before it.
 //
-// Thread-safe; Match takes no lock.
+// Thread-safe; Match takes no lock as a rule, see RunArena.
 class DecisionIndex {
  public:
   struct Options {

@@ -128,6 +128,14 @@ TEST_F(DecisionIndexTest, P2_AShorterPathLetsTheTailGo) {
 TEST_F(DecisionIndexTest, P3_ZeroIsGoneAtTheNextExpiry) {
   Add(kA, Path(1, 3), 1, 0);
   EXPECT_EQ(DepthAt(1, Path(1, 3)), 0u);
+  // Also between two steps.
+  Add(kA, Path(1, 3), 1.05, 0);
+  EXPECT_EQ(Depth(Path(1, 3)), 3u);
+  EXPECT_EQ(DepthAt(1.05, Path(1, 3)), 0u);
+  // It takes nothing from what an earlier decision gave.
+  Add(kA, Path(1, 2), 2.05, 0.5);
+  Add(kA, Path(1, 3), 2.05, 0);
+  EXPECT_EQ(DepthAt(2.05, Path(1, 3)), 2u);
 }
 
 TEST_F(DecisionIndexTest, P5_ListsOfDifferentLengths) {

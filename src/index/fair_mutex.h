@@ -32,6 +32,13 @@ class KVR_TSA(capability("mutex")) FairMutex {
       std::this_thread::yield();
     lock();
   }
+  // The same for who waits for something else than the mutex, and gives up the processor for it.
+  void Rest() KVR_REQUIRES(this) KVR_NO_ANALYSIS {
+    LetIn();
+    mutex_.unlock();
+    std::this_thread::yield();
+    lock();
+  }
 
  private:
   Mutex mutex_;

@@ -13,4 +13,17 @@ constexpr std::size_t HeapBytes(std::size_t size) {
   return rounded < 32 ? 32 : rounded;
 }
 
+// What containers of nodes take, as libstdc++ makes them; what elements own is not counted.
+template <typename Table>
+std::size_t HashTableBytes(const Table& table) {
+  constexpr std::size_t kNode = 2 * sizeof(void*) + sizeof(typename Table::value_type);
+  const std::size_t buckets = table.bucket_count() > 1 ? table.bucket_count() : 0;
+  return table.size() * HeapBytes(kNode) + HeapBytes(buckets * sizeof(void*));
+}
+template <typename Tree>
+std::size_t TreeBytes(const Tree& tree) {
+  constexpr std::size_t kNode = 4 * sizeof(void*) + sizeof(typename Tree::value_type);
+  return tree.size() * HeapBytes(kNode);
+}
+
 }  // namespace kvr::index

@@ -1,7 +1,9 @@
 // Matching and applying on the same made-up workload for each index. Times are of the
 // call alone; hashes are ready.
+#include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -218,9 +220,86 @@ void BM_MatchBesideWriter(benchmark::State& state) {
       benchmark::Counter(static_cast<double>(updates), benchmark::Counter::kIsRate);
 }
 
+// A chain with a branch behind each block but the last, held by one rank.
+template <typename Index>
+struct Branches {
+  Index index{IndexOptions{.remembered_names_max = 0}};
+  RankSlot holder = *index.AddRank(Rank{WorkerId{0}, 0});
+  std::vector<PlacedBlock> chain;
+
+  static EngineHash Branch(std::uint64_t behind) { return EngineHash{behind | 1ull << 40}; }
+  explicit Branches(std::uint64_t blocks) {
+    for (std::uint64_t i = 1; i <= blocks; ++i)
+      chain.push_back({EngineHash{i}, BlockHash{i}});
+    Store(holder, {}, chain);
+    for (std::uint64_t i = 1; i < blocks; ++i) {
+      const PlacedBlock branch{Branch(i), BlockHash{Raw(Branch(i))}};
+      Store(holder, EngineHash{i}, std::span(&branch, 1));
+    }
+  }
+  void Store(RankSlot slot, std::optional<EngineHash> parent, std::span<const PlacedBlock> blocks) {
+    PlacementEvent event;
+    event.parent = parent;
+    event.blocks = blocks;
+    index.Apply(slot, event);
+  }
+};
+
+// Removes half of the branches, the deepest first; time and items are of a branch. Argument:
+// blocks.
+template <typename Index>
+void BM_RemoveBranches(benchmark::State& state) {
+  const auto blocks = std::max<std::uint64_t>(static_cast<std::uint64_t>(state.range(0)), 64);
+  std::unique_ptr<Branches<Index>> branches;
+  std::uint64_t behind = 0;
+  for (auto _ : state) {
+    if (behind <= blocks / 2) {
+      state.PauseTiming();
+      branches = std::make_unique<Branches<Index>>(blocks);
+      behind = blocks - 1;
+      state.ResumeTiming();
+    }
+    const EngineHash name = Branches<Index>::Branch(behind--);
+    PlacementEvent event;
+    event.kind = PlacementKind::kRemoved;
+    event.removed = std::span(&name, 1);
+    branches->index.Apply(branches->holder, event);
+  }
+}
+
+// Seventeen ranks store beginnings that end near the middle, the last of which has the chain split.
+// Argument: blocks, at least 64.
+template <typename Index>
+void BM_SplitAmongBranches(benchmark::State& state) {
+  const auto blocks = std::max<std::uint64_t>(static_cast<std::uint64_t>(state.range(0)), 64);
+  std::uint64_t splits = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    auto branches = std::make_unique<Branches<Index>>(blocks);
+    std::vector<RankSlot> slots;
+    for (std::uint32_t rank = 1; rank <= 17; ++rank)
+      slots.push_back(*branches->index.AddRank(Rank{WorkerId{rank}, 0}));
+    state.ResumeTiming();
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      branches->Store(slots[i], {}, std::span(branches->chain).first(blocks / 2 + i));
+    state.PauseTiming();
+    splits += branches->index.Stats().splits;
+    branches.reset();
+    state.ResumeTiming();
+  }
+  state.counters["splits"] =
+      benchmark::Counter(static_cast<double>(splits), benchmark::Counter::kAvgIterations);
+}
+
 BENCHMARK(BM_Apply<RunArena>)->Arg(0)->Arg(1)->Arg(4)->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_ApplyWhenFull<RunArena>)->Arg(0)->Arg(1)->Arg(4)->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_RemoveRank<RunArena>)->Arg(0)->Arg(4)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_RemoveBranches<RunArena>)->Arg(0)->Arg(1'000)->Arg(16'000);
+BENCHMARK(BM_SplitAmongBranches<RunArena>)
+    ->Arg(0)
+    ->Arg(1'000)
+    ->Arg(16'000)
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_Match<RunArena>)->Arg(0)->Arg(1)->Arg(4);
 BENCHMARK(BM_MatchMany<RunArena>)->ArgsProduct({{0, 1, 4}, {1, 8, 32}});
 BENCHMARK(BM_MatchBest<RunArena>)->ArgsProduct({{1, 64, 512, 4'096}, {0, 8}});

@@ -1,5 +1,7 @@
 // What every index promises, as rows in the notation of index_script.h.
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -772,6 +774,49 @@ TYPED_TEST(ProductContract, AQueryAllocatesNothing) {
   EXPECT_EQ(test::AllocationsIn([&] { player.index().Match(query, options, scores); }), 0u);
 }
 
+// Rows 12c, 33 and 44: a dump has one event for each stretch without a branch. A branch in its
+// middle, or a store of nothing there, does not cut it.
+TYPED_TEST(ProductContract, DumpsAStretchAtOnce) {
+  const struct {
+    const char* script;
+    std::vector<std::pair<std::size_t, bool>> events;  // blocks, and whether behind a parent
+  } rows[] = {{"S0:[1..3]; S0:[1,2]+[]", {{3, false}}},
+              {"S0:[1..6]; S0:[1..3]+[9]", {{1, true}, {6, false}}},
+              {"S0:[1..3]; S0:[1..6]", {{6, false}}},
+              {"S0:[1..3]; S0:[1..3]+[4..6]", {{6, false}}}};
+  for (const auto& row : rows) {
+    script::Player player(std::make_unique<TypeParam>(IndexOptions{}));
+    for (const script::Op& op : script::Parse(row.script))
+      player.Update(op);
+    std::vector<std::pair<std::size_t, bool>> events;
+    player.index().Dump([&events](const PlacementEvent& event) {
+      events.emplace_back(event.blocks.size(), event.parent.has_value());
+    });
+    std::sort(events.begin(), events.end());
+    EXPECT_EQ(events, row.events) << row.script;
+    EXPECT_EQ(player.index().Stats().splits, 0u) << row.script;
+  }
+}
+
+// Row 92: what is stored again and again takes no more than once.
+TYPED_TEST(ProductContract, RepeatedStoresTakeNoMemory) {
+  script::Player player(std::make_unique<TypeParam>(IndexOptions{}));
+  const script::Op store = script::Parse("S0:[1..3]")[0];
+  const PlacementEvent event = store.Event();
+  EXPECT_EQ(player.Update(store), "ok");
+  const RankSlot slot = player.slots().at(store.rank);
+  const IndexStats once = player.index().Stats();
+  EXPECT_EQ(test::AllocationsIn([&] {
+              for (int i = 1; i < 1'000; ++i)
+                player.index().Apply(slot, event);
+            }),
+            0u);
+  const IndexStats stats = player.index().Stats();
+  EXPECT_EQ(stats.memberships, 3u);
+  EXPECT_EQ(stats.nodes, 3u);
+  EXPECT_EQ(stats.bytes_of, once.bytes_of);
+}
+
 TEST(RunArena, RefusesAStoreThatCouldPassTheLimit) {
   IndexOptions options;
   options.blocks_max = 5;
@@ -809,6 +854,57 @@ TEST(RunArena, GivesItsMemoryBack) {
   event.kind = PlacementKind::kCleared;
   player.index().Apply(slot, event);
   EXPECT_LT(player.index().Stats().bytes, before + 4'096);
+}
+
+// Blocks that nobody holds stay as the way to branches, up to the deepest of these, however many
+// there are and in whatever order they come and go.
+TEST(RunArena, KeepsTheWayToTheDeepestBranchOnly) {
+  constexpr std::uint32_t kLength = 200;
+  RunArena index{IndexOptions{.remembered_names_max = 0}};
+  const RankSlot slot = *index.AddRank(Rank{WorkerId{1}, 0});
+  Rng rng(44);
+  std::vector<PlacedBlock> chain;
+  std::vector<EngineHash> names;
+  for (std::uint32_t i = 1; i <= kLength; ++i) {
+    chain.push_back({EngineHash{i}, BlockHash{i}});
+    names.push_back(EngineHash{i});
+  }
+  const auto store = [&](std::optional<EngineHash> parent, std::span<const PlacedBlock> blocks) {
+    PlacementEvent event;
+    event.parent = parent;
+    event.blocks = blocks;
+    index.Apply(slot, event);
+  };
+  const auto remove = [&](std::span<const EngineHash> removed) {
+    PlacementEvent event;
+    event.kind = PlacementKind::kRemoved;
+    event.removed = removed;
+    index.Apply(slot, event);
+  };
+  for (int round = 0; round < 6; ++round) {
+    store({}, chain);
+    // Few to many branches, some behind the same block.
+    std::multimap<std::uint32_t, EngineHash> branches;
+    for (std::uint64_t i = 0; i < 10u << round; ++i) {
+      const auto behind = 1 + static_cast<std::uint32_t>(rng.Below(kLength - 1));
+      const PlacedBlock block{EngineHash{1'000 + i}, BlockHash{1'000 + i}};
+      store(EngineHash{behind}, std::span(&block, 1));
+      branches.emplace(behind, block.engine);
+    }
+    remove(names);
+    while (!branches.empty()) {
+      const IndexStats stats = index.Stats();
+      ASSERT_EQ(stats.nodes, branches.size());
+      ASSERT_EQ(stats.idle_nodes, branches.rbegin()->first);
+      auto gone = branches.begin();
+      if (rng.Below(2) == 0) gone = std::prev(branches.end());
+      if (rng.Below(3) == 0)
+        gone = std::next(branches.begin(), static_cast<std::ptrdiff_t>(rng.Below(branches.size())));
+      remove(std::span(&gone->second, 1));
+      branches.erase(gone);
+    }
+    ASSERT_EQ(index.Stats().nodes + index.Stats().idle_nodes, 0u);
+  }
 }
 
 // Row 96: every fiftieth of a million blocks is removed; a chain reaches to its first hole.

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "hashing/block_hash.h"
 #include "index/run_arena.h"
 #include "index/sharded_index.h"
 #include "support/index_script.h"
@@ -253,6 +254,28 @@ std::vector<script::Op> ParseAll(const std::vector<std::string>& history, bool o
   return script::Parse(text);
 }
 
+// Whether a chain is found by its sequence hashes as far as somebody holds it, and no farther than
+// it was ever announced.
+std::string WronglyFound(const std::vector<BlockHash>& query, const script::Answers& held,
+                         const PrefixIndex& index, const PrefixIndex& model) {
+  std::vector<SequenceHash> sequence;
+  std::vector<BlockHash> found;
+  std::vector<BlockHash> known;
+  hashing::ChainHashes(query, sequence);
+  index.FindBlocks(sequence, found);
+  model.FindBlocks(sequence, known);
+  std::size_t least = 0;
+  for (const auto& [rank, answer] : held) {
+    const auto& blocks = answer.depths.blocks;
+    least = std::max<std::size_t>(least, std::accumulate(blocks.begin(), blocks.end(), 0u));
+  }
+  const bool same =
+      found.size() <= query.size() && std::equal(found.begin(), found.end(), query.begin());
+  if (same && found.size() >= least && found.size() <= known.size()) return "";
+  return fmt::format("found {} blocks by sequence hashes, expected {} to {}{}", found.size(), least,
+                     known.size(), same ? "" : ", and others");
+}
+
 // What goes wrong in this history, or nothing. Queries compare the whole answer.
 std::string Difference(const std::vector<std::string>& history, const Profile& profile,
                        std::size_t shards) {
@@ -270,6 +293,8 @@ std::string Difference(const std::vector<std::string>& history, const Profile& p
       const script::Answers expected = model.Query(op.query);
       if (answers != expected)
         return fmt::format("{}: {}, expected {}", op.text, ToString(answers), ToString(expected));
+      const std::string wrong = WronglyFound(op.query, expected, index.index(), model.index());
+      if (!wrong.empty()) return fmt::format("{}: {}", op.text, wrong);
     }
   }
   const IndexStats stats = index.index().Stats();

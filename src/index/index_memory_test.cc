@@ -143,6 +143,21 @@ TEST(IndexEviction, LeastRecentlyMatchedGoesFirst) {
   EXPECT_EQ(arena.Depth(0, Chain(0)), 0u);
 }
 
+TEST(IndexEviction, WhatIsAnnouncedAgainIsUsed) {
+  Arena arena(300'000);
+  const Chain again(1'000'000);
+  arena.Store(0, again);
+  for (std::uint64_t i = 0; i < 2'000; ++i) {
+    arena.Store(0, Chain(i));
+    if (i % 8 == 0) {
+      const std::uint64_t held = arena.index.Stats().memberships;
+      arena.Store(0, again);
+      ASSERT_EQ(arena.index.Stats().memberships, held) << "it was gone at " << i;
+    }
+  }
+  EXPECT_GT(arena.index.Stats().evicted_blocks, 1'000u);
+}
+
 TEST(IndexEviction, TheWayToALeafStays) {
   Arena arena(300'000);
   // Branches behind a prompt that nobody asks for by itself.
@@ -334,6 +349,26 @@ TEST_F(IndexWeight, IsWhatMallocGaveOut) {
       }
     }
     ExpectExact(index, before, c.name);
+  }
+}
+
+TEST_F(IndexWeight, OfManyRanks) {
+  for (const std::uint32_t ranks : {4'096u, 60'000u}) {
+    for (const bool leave : {false, true}) {
+      const std::int64_t before = test::HeapOfThisThread();
+      RunArena index(IndexOptions{.remembered_names_max = 0});
+      const Chain chain(1, 1);
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+        PlacementEvent event;
+        event.blocks = chain.blocks;
+        index.Apply(*index.AddRank(Rank{WorkerId{rank}, 0}), event);
+      }
+      // All but each fourth, so that most slots are free.
+      for (std::uint32_t rank = 0; leave && rank < ranks - 1 && ranks < 10'000; ++rank) {
+        if (rank % 4 != 0) index.RemoveRank(Rank{WorkerId{rank}, 0});
+      }
+      ExpectExact(index, before, "ranks");
+    }
   }
 }
 

@@ -73,6 +73,10 @@ struct IndexStats {
   std::uint64_t runs = 0;             // stretches of blocks without a branch
   std::uint64_t splits = 0;           // of runs, since the start
   std::uint64_t joins = 0;
+  // Since the start: how often queries looked again because runs were split or joined meanwhile,
+  // and how many waited for their turn among the updates in the end.
+  std::uint64_t query_retries = 0;
+  std::uint64_t query_waits = 0;
   // Gave way to the memory limit since the start, though held: distinct blocks, and (rank, tier,
   // block) triples.
   std::uint64_t evicted_blocks = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/epoch.h"
+#include "index/heap_bytes.h"
 
 namespace kvr::index {
 
@@ -55,7 +56,13 @@ class Retired {
     Free(due);
   }
 
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  // With the list of it, but for what that takes when it is empty.
+  [[nodiscard]] std::size_t bytes() const {
+    return bytes_ + waiting_.size() / kItemsAPiece * kPieceBytes;
+  }
+  [[nodiscard]] static std::size_t empty_bytes() {
+    return kPieceBytes + HeapBytes(8 * sizeof(void*));
+  }
 
  private:
   // Looking at all readers costs about what freeing this many objects costs.
@@ -69,6 +76,9 @@ class Retired {
     std::uint32_t number;
     std::uint64_t epoch;
   };
+  // As libstdc++ makes a deque.
+  static constexpr std::size_t kItemsAPiece = 512 / sizeof(Item);
+  static constexpr std::size_t kPieceBytes = HeapBytes(kItemsAPiece * sizeof(Item));
 
   void Add(const Item& item) {
     waiting_.push_back(item);

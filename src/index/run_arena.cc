@@ -28,7 +28,7 @@ RunArena::RunArena(const IndexOptions& options)
 Result<RankSlot> RunArena::AddRank(Rank rank) {
   FairLock lock(mutex_);
   while (leaving_.contains(rank))
-    mutex_.LetIn();
+    mutex_.Rest();
   if (const auto known = ranks_.find(rank); known != ranks_.end()) return known->second;
   const std::size_t free = free_slots_.empty() ? slots_.size() : *free_slots_.begin();
   if (free >= options_.ranks_max) {
@@ -65,7 +65,7 @@ std::optional<RankSlot> RunArena::FindRank(Rank rank) const {
 bool RunArena::RemoveRank(Rank rank) {
   FairLock lock(mutex_);
   while (leaving_.contains(rank))
-    mutex_.LetIn();
+    mutex_.Rest();
   const auto known = ranks_.find(rank);
   if (known == ranks_.end()) return false;
   const std::uint32_t slot = Raw(known->second);
@@ -76,7 +76,7 @@ bool RunArena::RemoveRank(Rank rank) {
   // The slot's next owner must not meet a query that still reads of this one.
   const std::uint64_t now = epoch_.Advance();
   while (!epoch_.HasPassed(now))
-    mutex_.LetIn();
+    mutex_.Rest();
   runs_.FreeRetired();
   rank_bytes_ -= slots_[slot]->counted_bytes;
   slots_[slot].reset();
@@ -112,6 +112,8 @@ ApplyResult RunArena::Apply(RankSlot slot, const PlacementEvent& event) {
     Tick();
     KeepLimit();
   }
+  // Updates that follow each other closely would leave it to chance when queries get their turn.
+  if (unsure_.waiting.load(std::memory_order_relaxed) > 0) mutex_.LetIn();
   return result;
 }
 
@@ -275,7 +277,10 @@ bool RunArena::Hold(RankBlocks& rank, RunId run, Stretch blocks, unsigned tiers,
     const bool changes = claim == Claim::kIneligible
                              ? eligible > 0
                              : claim == Claim::kEligibleAnyway && eligible < blocks.size();
-    if (!changes) return false;
+    if (!changes) {
+      runs_.NoteUse(run, clock_.load(std::memory_order_relaxed));
+      return false;
+    }
   }
   RunDraft& draft = runs_.Edit(run);
   draft.used_at = clock_.load(std::memory_order_relaxed);
@@ -334,6 +339,8 @@ IndexStats RunArena::Stats() const {
   stats.runs = runs_.runs();
   stats.splits = runs_.splits();
   stats.joins = runs_.joins();
+  stats.query_retries = unsure_.looks.load(std::memory_order_relaxed);
+  stats.query_waits = unsure_.waits.load(std::memory_order_relaxed);
   stats.evicted_blocks = evicted_blocks_;
   stats.evicted_memberships = evicted_memberships_;
   for (const auto& slot : slots_) {

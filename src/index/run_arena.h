@@ -34,16 +34,23 @@ namespace kvr::index {
 // of names, and a few words that say who holds it. A rank holds a block until it is removed,
 // reachable or not, so that an answer is the longest prefix held.
 //
-// Updates take turns. A query takes no lock: it walks states that never change, one a run, each
-// published whole. So it sees of an event either what a run was before or what it is after, and of
-// two runs maybe one of each. Where runs are split or joined meanwhile, and it cannot go on, it
-// looks again. With a memory limit it notes, at most once a tick of the clock, that a run was used.
+// Updates take turns. A query takes no lock as a rule: it walks states that never change, one a
+// run, each published whole. So it sees of an event either what a run was before or what it is
+// after, and of two runs maybe one of each. Where runs are split or joined meanwhile, and it cannot
+// go on, it looks again; when that happens kLooksMax times, it takes its turn among the updates,
+// which is counted. So what is held throughout is always found. With a memory limit it notes, at
+// most once a tick of the clock, that a run was used.
 //
 // Costs: Match O(blocks / 8 + runs walked × slots / 64), and for each rank that holds a part of a
 // run that it leaves the others in; Apply O(blocks) and O(slots / 64) for each run it changes, and
 // for a run it splits a look at each child and a move of those of the half that has fewer;
 // Cleared, RemoveRank and Dump O(runs of the rank). Cleared and RemoveRank let other updates in
 // between; RemoveRank also waits for the queries under way.
+//
+// What an update replaces is freed once the queries under way are done. That has no limit of its
+// own: it is as much as updates replace while the slowest of these queries runs, or is stopped
+// amid; it is counted, as `retired`, and an update with a memory limit frees what it can of it
+// first.
 //
 // With a memory limit, an update that passes it makes room: the rank that holds most gives up its
 // least recently used leaves, blocks that no others hang on, and whoever shares them loses them,
@@ -58,11 +65,11 @@ class RunArena final : public PrefixIndex {
   bool RemoveRank(Rank rank) override KVR_EXCLUDES(mutex_);
   ApplyResult Apply(RankSlot slot, const PlacementEvent& event) override KVR_EXCLUDES(mutex_);
   void Match(std::span<const BlockHash> blocks, const MatchOptions& options,
-             OverlapScores& scores) const override;
+             OverlapScores& scores) const override KVR_EXCLUDES(mutex_);
   void MatchMany(std::span<const std::span<const BlockHash>> queries, const MatchOptions& options,
-                 std::span<OverlapScores> scores) const override;
+                 std::span<OverlapScores> scores) const override KVR_EXCLUDES(mutex_);
   void FindBlocks(std::span<const SequenceHash> sequence,
-                  std::vector<BlockHash>& blocks) const override;
+                  std::vector<BlockHash>& blocks) const override KVR_EXCLUDES(mutex_);
   void Dump(const std::function<void(const PlacementEvent&)>& emit) const override
       KVR_EXCLUDES(mutex_);
   void CopyRank(Rank rank, RankCopy& copy) const override KVR_EXCLUDES(mutex_);
@@ -71,9 +78,9 @@ class RunArena final : public PrefixIndex {
   [[nodiscard]] RankStats StatsOf(RankSlot slot) const override KVR_EXCLUDES(mutex_);
 
  private:
-  // Looks of a query that met a change of shape, which takes microseconds; a writer that is stopped
-  // amid one is not waited for.
-  static constexpr int kAttemptsMax = 256;
+  // Looks of a query before it waits for its turn among the updates. A change of shape that moves
+  // few children is over after some of them.
+  static constexpr std::uint64_t kLooksMax = 64;
 
   class Walk;
   class RankDump;
@@ -122,6 +129,11 @@ class RunArena final : public PrefixIndex {
     kNothing,
     kEligibleAnyway
   };
+  // Looks for an answer until one is sure. `look(of_one_shape)` finds one and says whether it is:
+  // because nothing is missing, or because of_one_shape() says that no run changed its shape.
+  template <typename Look>
+  void Ask(const Look& look) const KVR_EXCLUDES(mutex_);
+
   static Claim ClaimOf(bool eligible) { return eligible ? Claim::kEligible : Claim::kIneligible; }
 
   ApplyResult Store(RankBlocks& rank, const PlacementEvent& event) KVR_REQUIRES(mutex_);
@@ -194,7 +206,15 @@ class RunArena final : public PrefixIndex {
   // a memory limit.
   std::atomic<std::uint64_t> clock_{0};
 
-  // On a line of its own: queries read what is before it.
+  // Of queries that met a change of shape. On a line of its own: all queries read what is before
+  // it.
+  struct alignas(64) Unsure {
+    std::atomic<std::uint64_t> looks{0};  // beyond the first of a query
+    std::atomic<std::uint64_t> waits{0};  // queries that took their turn
+    std::atomic<std::uint32_t> waiting{0};
+  };
+  mutable Unsure unsure_;
+
   alignas(64) mutable FairMutex mutex_;
   RunStore runs_ KVR_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<RankBlocks>> slots_ KVR_GUARDED_BY(mutex_);

@@ -29,7 +29,9 @@ void RunArena::CountBytes(RankBlocks& rank) {
 
 std::size_t RunArena::Bytes() const {
   return runs_.bytes().total() + rank_cells_.bytes() + rank_bytes_ +
-         HeapBytes(slots_.capacity() * sizeof(slots_[0]));
+         HeapBytes(slots_.capacity() * sizeof(slots_[0])) + HashTableBytes(ranks_) +
+         TreeBytes(free_slots_) + TreeBytes(leaving_) +
+         HeapBytes(moved_.capacity() * sizeof(moved_[0]));
 }
 
 std::size_t RunArena::LiveBytes() const {

@@ -7,6 +7,7 @@
 
 #include "index/prefetch.h"
 #include "index/run_arena.h"
+#include "index/run_arena_ask.h"
 
 namespace kvr::index {
 namespace {
@@ -299,16 +300,14 @@ class RunArena::Walk {
 
 void RunArena::Match(std::span<const BlockHash> blocks, const MatchOptions& options,
                      OverlapScores& scores) const {
-  const Epoch::Reader reader(epoch_);
-  for (int attempt = 1;; ++attempt) {
-    const std::uint64_t seen = directory_.reshapes.Seen();
+  Ask([&](const auto& of_one_shape) {
     Walk walk(*this, blocks, options, scores);
     while (walk.Find())
       walk.Take();
-    if (walk.whole() || directory_.reshapes.SawOneShape(seen) || attempt == kAttemptsMax) {
-      return walk.Finish();
-    }
-  }
+    if (!walk.whole() && !of_one_shape()) return false;
+    walk.Finish();
+    return true;
+  });
 }
 
 // Walks in step: while one waits for memory, the others' lines are on their way, too.
@@ -317,31 +316,43 @@ void RunArena::MatchMany(std::span<const std::span<const BlockHash>> queries,
   constexpr std::size_t kAtOnce = 8;
   while (!queries.empty()) {
     const std::size_t count = std::min(queries.size(), kAtOnce);
-    const Epoch::Reader reader(epoch_);
-    const std::uint64_t seen = directory_.reshapes.Seen();
-    std::array<std::optional<Walk>, kAtOnce> walks;
-    std::array<Walk*, kAtOnce> under_way{};
-    for (std::size_t i = 0; i < count; ++i)
-      under_way[i] = &walks[i].emplace(*this, queries[i], options, scores[i]);
-    for (std::size_t left = count; left > 0;) {
-      const auto each = std::span(under_way).first(left);
-      for (const Walk* const walk : each)
-        walk->Aim();
-      for (const Walk* const walk : each)
-        walk->Peek();
-      const auto end =
-          std::partition(each.begin(), each.end(), [](Walk* walk) { return walk->Find(); });
-      left = static_cast<std::size_t>(end - each.begin());
-      for (Walk* const walk : each.first(left))
-        walk->Take();
-    }
-    const bool one_shape = directory_.reshapes.SawOneShape(seen);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (one_shape || walks[i]->whole()) {
-        walks[i]->Finish();
-      } else {
-        Match(queries[i], options, scores[i]);
+    std::uint32_t unsure = 0;  // a bit each
+    {
+      const Epoch::Reader reader(epoch_);
+      const std::uint64_t seen = directory_.reshapes.Seen();
+      std::array<std::optional<Walk>, kAtOnce> walks;
+      std::array<Walk*, kAtOnce> under_way{};
+      for (std::size_t i = 0; i < count; ++i)
+        under_way[i] = &walks[i].emplace(*this, queries[i], options, scores[i]);
+      for (std::size_t left = count; left > 0;) {
+        const auto each = std::span(under_way).first(left);
+        for (const Walk* const walk : each)
+          walk->Aim();
+        for (const Walk* const walk : each)
+          walk->Peek();
+        const auto end =
+            std::partition(each.begin(), each.end(), [](Walk* walk) { return walk->Find(); });
+        left = static_cast<std::size_t>(end - each.begin());
+        for (Walk* const walk : each.first(left))
+          walk->Take();
       }
+      const bool one_shape = directory_.reshapes.SawOneShape(seen);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (one_shape || walks[i]->whole()) {
+          walks[i]->Finish();
+        } else {
+          unsure |= 1u << i;
+        }
+      }
+    }
+    if (unsure != 0) {
+      unsure_.looks.fetch_add(static_cast<std::uint64_t>(std::popcount(unsure)),
+                              std::memory_order_relaxed);
+    }
+    // Not before the reader has left: one that waits must not hold back the updates.
+    for (; unsure != 0; unsure &= unsure - 1) {
+      const auto i = static_cast<std::size_t>(std::countr_zero(unsure));
+      Match(queries[i], options, scores[i]);
     }
     queries = queries.subspan(count);
     scores = scores.subspan(count);

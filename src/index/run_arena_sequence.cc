@@ -2,6 +2,7 @@
 
 #include "hashing/block_hash.h"
 #include "index/run_arena.h"
+#include "index/run_arena_ask.h"
 
 namespace kvr::index {
 namespace {
@@ -33,15 +34,11 @@ void FindPath(const RunDirectory& directory, std::span<const SequenceHash> seque
 
 void RunArena::FindBlocks(std::span<const SequenceHash> sequence,
                           std::vector<BlockHash>& blocks) const {
-  const Epoch::Reader reader(epoch_);
-  for (int attempt = 1;; ++attempt) {
-    const std::uint64_t seen = directory_.reshapes.Seen();
+  Ask([&](const auto& of_one_shape) {
     blocks.clear();
     FindPath(directory_, sequence, blocks);
-    if (blocks.size() == sequence.size() || directory_.reshapes.SawOneShape(seen) ||
-        attempt == kAttemptsMax)
-      return;
-  }
+    return blocks.size() == sequence.size() || of_one_shape();
+  });
 }
 
 }  // namespace kvr::index

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "index/child_depths.h"
 #include "index/child_table.h"
 #include "index/engine_table.h"
 #include "index/fair_mutex.h"
@@ -41,6 +42,25 @@ void ExpectSame(const PlaneView& view, const Model& model, Stretch run, std::uin
       EXPECT_TRUE(around.begin == run.begin || !held.contains(around.begin - 1));
       EXPECT_TRUE(around.end == run.end || !held.contains(around.end));
     }
+  }
+}
+
+TEST(ChildDepths, KnowsWhatASortedListKnows) {
+  Rng rng(3);
+  ChildDepths depths;
+  std::multiset<std::uint32_t> model;
+  for (int step = 0; step < 2'000; ++step) {
+    const auto depth = 1 + static_cast<std::uint32_t>(rng.Below(40));
+    if (rng.Below(step < 1'000 ? 3 : 2) > 0 && step < 1'900) {
+      depths.Add(depth);
+      model.insert(depth);
+    } else if (const auto at = model.lower_bound(depth); at != model.end()) {
+      depths.Remove(*at);
+      model.erase(at);
+    }
+    EXPECT_EQ(depths.deepest(), model.empty() ? 0 : *model.rbegin());
+    EXPECT_EQ(depths.CountBehind(depth), std::distance(model.upper_bound(depth), model.end()));
+    EXPECT_EQ(depths.bytes() > 0, !model.empty());
   }
 }
 

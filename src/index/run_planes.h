@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "index/heap_bytes.h"
 #include "model/tier.h"
 
 namespace kvr::index {
@@ -97,6 +98,11 @@ class PlaneDraft {
   void Join(const PlaneView& tail, std::uint32_t middle, Stretch run);
   // An upper bound of the parts that Join would leave.
   static std::size_t PartsOfJoin(const PlaneView& head, const PlaneView& tail);
+
+  [[nodiscard]] std::size_t bytes() const {
+    return HeapBytes(whole_.capacity() * sizeof(whole_[0])) +
+           HeapBytes(parts_.capacity() * sizeof(parts_[0]));
+  }
 
  private:
   using Parts = std::vector<Partial>;

@@ -189,12 +189,13 @@ struct RunDirectory {
     }
     return nullptr;
   }
-  // Pair with the writer's stores: who sees the number sees the cell.
+  // Pair with the writer's stores: who sees the number sees the cell. Sequentially consistent as a
+  // number of an older list may be another run's by now, whose siblings are others'; see Epoch.
   [[nodiscard]] RunId FirstChild(RunId run) const {
-    return runs[run].first_child.load(std::memory_order_acquire);
+    return runs[run].first_child.load(std::memory_order_seq_cst);
   }
   [[nodiscard]] RunId NextOf(RunId run) const {
-    return runs[run].next_sibling.load(std::memory_order_acquire);
+    return runs[run].next_sibling.load(std::memory_order_seq_cst);
   }
 
   StableArray<RunCell> runs;

@@ -209,9 +209,10 @@ RunDraft& RunStore::Edit(RunId run) {
   Meta& meta = At(run);
   Queue(run);
   if (meta.draft) return *meta.draft;
-  if (spare_drafts_.empty()) spare_drafts_.push_back(std::make_unique<RunDraft>());
+  if (spare_drafts_.empty()) Spare(std::make_unique<RunDraft>());
   meta.draft = std::move(spare_drafts_.back());
   spare_drafts_.pop_back();
+  spare_draft_bytes_ -= meta.draft->bytes();
   const RunState* const state = directory_.StateOf(run);
   for (std::size_t plane = 0; plane < kPlaneCount; ++plane)
     meta.draft->planes[plane].Assign(state ? state->View(plane) : PlaneView{});
@@ -239,7 +240,12 @@ RunStoreBytes RunStore::bytes() const {
   bytes.states = state_bytes_;
   bytes.aliases = alias_bytes_;
   bytes.names = names_.bytes();
-  bytes.tree = metas_.bytes() + directory_.runs.bytes() + directory_.children.bytes();
+  bytes.tree = metas_.bytes() + directory_.runs.bytes() + directory_.children.bytes() +
+               child_depth_bytes_ + HashTableBytes(child_depths_) + Retired::empty_bytes() +
+               spare_draft_bytes_ + HeapBytes(spare_drafts_.capacity() * sizeof(spare_drafts_[0])) +
+               HeapBytes(stretches_.capacity() * sizeof(Stretch));
+  for (const auto* const list : {&queue_, &drafts_, &adopted_})
+    bytes.tree += HeapBytes(list->capacity() * sizeof(RunId));
   bytes.retired = retired_.bytes();
   return bytes;
 }

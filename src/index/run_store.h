@@ -9,10 +9,12 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "index/alias_column.h"
+#include "index/child_depths.h"
 #include "index/engine_table.h"
 #include "index/prefetch.h"
 #include "index/retired.h"
@@ -35,6 +37,13 @@ struct BlockPlace {
 struct RunDraft {
   std::array<PlaneDraft, kPlaneCount> planes;
   std::uint64_t used_at = 0;  // see RunState
+
+  [[nodiscard]] std::size_t bytes() const {
+    std::size_t bytes = HeapBytes(sizeof(RunDraft));
+    for (const PlaneDraft& plane : planes)
+      bytes += plane.bytes();
+    return bytes;
+  }
 };
 
 // Heap in use, by what for.
@@ -66,6 +75,8 @@ class RunStore {
   static constexpr std::size_t kPartsMaxJoined = 4;
   static constexpr std::size_t kDraftsMax = 256;  // beyond it Commit publishes as it goes
   static constexpr std::size_t kSpareDraftsMax = 16;
+  static constexpr std::size_t kWorkListMax = 4'096;  // runs a list to work in keeps room for
+  static constexpr std::uint32_t kFewChildren = 32;
 
   // `moved(from, to, blocks)` is called for blocks that change their run; they are in both then.
   using Moved = std::function<void(RunId from, RunId to, Stretch blocks)>;
@@ -148,6 +159,8 @@ class RunStore {
   // Use and eviction.
   [[nodiscard]] bool IsHeld(RunId run) const { return At(run).held > 0; }  // in a tier of somebody
   [[nodiscard]] std::uint64_t UsedAt(RunId run) const;
+  // It was used then, if not later.
+  void NoteUse(RunId run, std::uint64_t used_at);
   // The last blocks of a run, up to `most`, that no other run hangs on; may be none.
   [[nodiscard]] Stretch Leaf(RunId run, std::uint32_t most) const;
   // Takes blocks that Leaf gave from whoever holds them. No alias of them may be left.
@@ -194,12 +207,18 @@ class RunStore {
   void Unlink(RunId run);
   // The same but for the table that queries read.
   void Hang(RunId run);
-  void Unhang(RunId run);
+  // Off the list of the parent, where it hung at `begin`.
+  void Unhang(RunId run, std::uint32_t begin);
+  // Keeps Meta::deepest_child.
+  void NoteChild(RunId parent, std::uint32_t begin);
+  void NoteChildGone(RunId parent, std::uint32_t begin);
   void RetireTable(ChildTable::TablePtr table);
   // How many children hang deeper.
   [[nodiscard]] std::uint32_t ChildrenBehind(RunId run, std::uint32_t depth) const;
-  // Of the children that hang at `where`; their states are published.
-  void AdoptChildren(RunId from, RunId to, Stretch where);
+  // The children that hang at `where`. Valid until the next call.
+  [[nodiscard]] std::span<const RunId> ChildrenAt(RunId run, Stretch where);
+  // Hangs runs on another one; their states are published.
+  void AdoptChildren(std::span<const RunId> children, RunId to);
 
   // Columns.
   static std::uint32_t RoomFor(std::uint32_t blocks) { return blocks + blocks / 8 + 1; }
@@ -271,7 +290,7 @@ class RunStore {
   void JoinIntoChild(RunId run, RunId child);
   RunId NewRun(BlockPlace at);
   void Free(RunId run);
-  void InheritUse(RunId run, std::uint64_t used_at);
+  void Spare(std::unique_ptr<RunDraft> draft);
   void Publish(RunId run);
   void Publish();
   void CountHeldAgain(RunId run);
@@ -312,7 +331,12 @@ class RunStore {
   std::vector<RunId> queue_;
   std::vector<RunId> drafts_;
   std::vector<std::unique_ptr<RunDraft>> spare_drafts_;
+  std::size_t spare_draft_bytes_ = 0;
   std::vector<Stretch> stretches_;  // to work in
+  std::vector<RunId> adopted_;      // likewise
+  // Of runs with more than a few children; the others' are looked at.
+  std::unordered_map<RunId, ChildDepths> child_depths_;
+  std::size_t child_depth_bytes_ = 0;
   std::uint64_t blocks_ = 0;
   std::uint64_t held_ = 0;
   std::uint64_t splits_ = 0;

@@ -25,15 +25,13 @@ void RunStore::Link(RunId run) {
 
 void RunStore::Hang(RunId run) {
   Meta& meta = At(run);
-  Meta& parent = At(meta.parent);
   RunCell& cell = directory_.runs[run];
   const RunId first = directory_.FirstChild(meta.parent);
   meta.previous_sibling = kRootRun;
   if (first != kRootRun) At(first).previous_sibling = run;
-  cell.next_sibling.store(first, std::memory_order_release);
-  directory_.runs[meta.parent].first_child.store(run, std::memory_order_release);
-  ++parent.children;
-  parent.deepest_child = std::max(parent.deepest_child, meta.blocks.begin);
+  cell.next_sibling.store(first, std::memory_order_seq_cst);
+  directory_.runs[meta.parent].first_child.store(run, std::memory_order_seq_cst);
+  NoteChild(meta.parent, meta.blocks.begin);
 }
 
 void RunStore::RetireTable(ChildTable::TablePtr table) {
@@ -44,29 +42,69 @@ void RunStore::RetireTable(ChildTable::TablePtr table) {
 
 void RunStore::Unlink(RunId run) {
   RetireTable(directory_.children.Erase(ChildHash(run), run));
-  Unhang(run);
+  Unhang(run, At(run).blocks.begin);
 }
 
-void RunStore::Unhang(RunId run) {
-  Meta& meta = At(run);
-  Meta& parent = At(meta.parent);
+void RunStore::Unhang(RunId run, std::uint32_t begin) {
+  const Meta& meta = At(run);
   const RunId next = directory_.NextOf(run);
   if (next != kRootRun) At(next).previous_sibling = meta.previous_sibling;
   (meta.previous_sibling != kRootRun ? directory_.runs[meta.previous_sibling].next_sibling
                                      : directory_.runs[meta.parent].first_child)
-      .store(next, std::memory_order_release);
-  --parent.children;
-  if (meta.parent == kRootRun || meta.blocks.begin < parent.deepest_child) return;
-  // Many children hang at the same block as a rule, so that the first tells.
-  parent.deepest_child = 0;
-  for (RunId child = directory_.FirstChild(meta.parent); child != kRootRun;
-       child = directory_.NextOf(child)) {
-    parent.deepest_child = std::max(parent.deepest_child, At(child).blocks.begin);
-    if (parent.deepest_child == meta.blocks.begin) return;
+      .store(next, std::memory_order_seq_cst);
+  NoteChildGone(meta.parent, begin);
+}
+
+void RunStore::NoteChild(RunId parent, std::uint32_t begin) {
+  Meta& meta = At(parent);
+  ++meta.children;
+  if (parent == kRootRun) return;
+  meta.deepest_child = std::max(meta.deepest_child, begin);
+  if (meta.children <= kFewChildren / 2) return;
+  auto at = child_depths_.find(parent);
+  if (at == child_depths_.end()) {
+    if (meta.children <= kFewChildren) return;
+    at = child_depths_.try_emplace(parent).first;
+    for (RunId child = directory_.FirstChild(parent); child != kRootRun;
+         child = directory_.NextOf(child))
+      at->second.Add(At(child).blocks.begin);
+  } else {
+    child_depth_bytes_ -= at->second.bytes();
+    at->second.Add(begin);
   }
+  child_depth_bytes_ += at->second.bytes();
+}
+
+void RunStore::NoteChildGone(RunId parent, std::uint32_t begin) {
+  Meta& meta = At(parent);
+  --meta.children;
+  if (parent == kRootRun) return;
+  // Kept until there are few enough, so that a child that comes and goes does not have it made
+  // anew.
+  if (meta.children >= kFewChildren / 2) {
+    if (const auto at = child_depths_.find(parent); at != child_depths_.end()) {
+      ChildDepths& depths = at->second;
+      child_depth_bytes_ -= depths.bytes();
+      depths.Remove(begin);
+      meta.deepest_child = depths.deepest();
+      if (meta.children == kFewChildren / 2) {
+        child_depths_.erase(at);
+      } else {
+        child_depth_bytes_ += depths.bytes();
+      }
+      return;
+    }
+  }
+  if (begin < meta.deepest_child) return;
+  meta.deepest_child = 0;
+  for (RunId child = directory_.FirstChild(parent); child != kRootRun;
+       child = directory_.NextOf(child))
+    meta.deepest_child = std::max(meta.deepest_child, At(child).blocks.begin);
 }
 
 std::uint32_t RunStore::ChildrenBehind(RunId run, std::uint32_t depth) const {
+  if (const auto at = child_depths_.find(run); at != child_depths_.end())
+    return at->second.CountBehind(depth);
   std::uint32_t behind = 0;
   for (RunId child = directory_.FirstChild(run); child != kRootRun;
        child = directory_.NextOf(child)) {
@@ -75,18 +113,23 @@ std::uint32_t RunStore::ChildrenBehind(RunId run, std::uint32_t depth) const {
   return behind;
 }
 
-void RunStore::AdoptChildren(RunId from, RunId to, Stretch where) {
-  for (RunId child = directory_.FirstChild(from); child != kRootRun;) {
-    const RunId next = directory_.NextOf(child);
-    if (where.Has(At(child).blocks.begin)) {
-      Unlink(child);
-      At(child).parent = to;
-      At(child).parent_generation = At(to).generation;
-      Edit(child);
-      Link(child);
-      Publish(child);
-    }
-    child = next;
+std::span<const RunId> RunStore::ChildrenAt(RunId run, Stretch where) {
+  adopted_.clear();
+  for (RunId child = directory_.FirstChild(run); child != kRootRun;
+       child = directory_.NextOf(child)) {
+    if (where.Has(At(child).blocks.begin)) adopted_.push_back(child);
+  }
+  return adopted_;
+}
+
+void RunStore::AdoptChildren(std::span<const RunId> children, RunId to) {
+  for (const RunId child : children) {
+    Unlink(child);
+    At(child).parent = to;
+    At(child).parent_generation = At(to).generation;
+    Edit(child);
+    Link(child);
+    Publish(child);
   }
 }
 
@@ -323,8 +366,9 @@ void RunStore::SplitTailOff(RunId run, std::uint32_t at) {
   MakeRoom(meta, RoomFor(meta.blocks.size()));
   ShrinkAliases(run);
 
+  const std::span<const RunId> children = ChildrenAt(run, {at + 1, kDepthEnd});
   const Reshapes::Under under(directory_.reshapes);
-  AdoptChildren(run, tail, {at + 1, kDepthEnd});
+  AdoptChildren(children, tail);
   Link(tail);
   Publish(tail);
   Publish(run);
@@ -338,17 +382,18 @@ void RunStore::SplitHeadOff(RunId run, std::uint32_t at) {
   Meta& head_meta = At(head);
   head_meta.parent_generation = meta.parent_generation;
 
-  Unhang(run);
   MoveBegin(run, at);
   for (PlaneDraft& plane : Edit(run).planes)
     plane.Shorten(meta.blocks);
   ShrinkAliases(run);
+
+  const std::span<const RunId> children = ChildrenAt(run, {0, at + 1});
+  const Reshapes::Under under(directory_.reshapes);
+  AdoptChildren(children, head);
+  RetireTable(directory_.children.Erase(hung_by, run));
+  Unhang(run, begin);
   meta.parent = head;
   meta.parent_generation = head_meta.generation;
-
-  const Reshapes::Under under(directory_.reshapes);
-  AdoptChildren(run, head, {0, at + 1});
-  RetireTable(directory_.children.Erase(hung_by, run));
   Link(run);
   Link(head);
   Publish(head);
@@ -398,8 +443,9 @@ void RunStore::JoinInto(RunId run, RunId child) {
   CopyAliases(child, run, moving);
   moved_(child, run, moving);
 
+  const std::span<const RunId> children = ChildrenAt(child, {0, kDepthEnd});
   const Reshapes::Under under(directory_.reshapes);
-  AdoptChildren(child, run, {0, kDepthEnd});
+  AdoptChildren(children, run);
   Free(child);
   Publish(run);
 }
@@ -418,7 +464,6 @@ void RunStore::JoinIntoChild(RunId run, RunId child) {
     both.Join(draft.planes[plane].view(), moving.end, joined);
     draft.planes[plane] = std::move(both);
   }
-  Unhang(child);
   MoveBegin(child, moving.begin);
   std::copy_n(meta.columns.get(), moving.size(), child_meta.columns.get());
   std::copy_n(meta.columns.get() + meta.room, moving.size(),
@@ -427,18 +472,19 @@ void RunStore::JoinIntoChild(RunId run, RunId child) {
   ShrinkAliases(child);
   CopyAliases(run, child, moving);
   moved_(run, child, moving);
-  child_meta.parent = meta.parent;
-  child_meta.parent_generation = meta.parent_generation;
 
   const Reshapes::Under under(directory_.reshapes);
   RetireTable(directory_.children.Erase(hung_by, child));
+  Unhang(child, moving.end);
+  child_meta.parent = meta.parent;
+  child_meta.parent_generation = meta.parent_generation;
   Link(child);
   Publish(child);
   Free(run);
 }
 
 void RunStore::Free(RunId run) {
-  InheritUse(At(run).parent, UsedAt(run));
+  NoteUse(At(run).parent, UsedAt(run));  // what used a run used the way to it, too
   Unlink(run);
   Meta& meta = At(run);
   held_ -= meta.held;
@@ -450,13 +496,12 @@ void RunStore::Free(RunId run) {
     RetireAliases(std::move(meta.aliases->list));
     alias_bytes_ -= HeapBytes(sizeof(RunAliases));
   }
-  if (meta.draft) spare_drafts_.push_back(std::move(meta.draft));
+  if (meta.draft) Spare(std::move(meta.draft));
   meta = Meta{};
   retired_.Add(run);
 }
 
-// What used a run used the way to it, too.
-void RunStore::InheritUse(RunId run, std::uint64_t used_at) {
+void RunStore::NoteUse(RunId run, std::uint64_t used_at) {
   Meta& meta = At(run);
   const RunState* const state = directory_.StateOf(run);
   if (meta.draft) {
@@ -493,13 +538,19 @@ void RunStore::Publish(RunId run) {
   RunState::Ptr state = RunState::Make(fields, meta.draft->planes, UsedAt(run));
   state_bytes_ += state->bytes();
   RetireState(directory_.runs[run].Exchange(std::move(state)));
-  spare_drafts_.push_back(std::move(meta.draft));
+  Spare(std::move(meta.draft));
+}
+
+void RunStore::Spare(std::unique_ptr<RunDraft> draft) {
+  spare_draft_bytes_ += draft->bytes();
+  spare_drafts_.push_back(std::move(draft));
 }
 
 void RunStore::Publish() {
   for (; !drafts_.empty(); drafts_.pop_back())
     Publish(drafts_.back());
-  if (spare_drafts_.size() > kSpareDraftsMax) spare_drafts_.resize(kSpareDraftsMax);
+  for (; spare_drafts_.size() > kSpareDraftsMax; spare_drafts_.pop_back())
+    spare_draft_bytes_ -= spare_drafts_.back()->bytes();
   retired_.Release([this](RunId run) { metas_.Free(run); });
 }
 
@@ -513,6 +564,13 @@ void RunStore::Commit() {
   }
   queue_.clear();
   Publish();
+  // What one large event needed is not kept.
+  const auto trim = [](std::vector<RunId>& list) {
+    if (list.capacity() > kWorkListMax) list = {};
+  };
+  trim(queue_);
+  trim(drafts_);
+  trim(adopted_);
 }
 
 void RunStore::FreeRetired() {

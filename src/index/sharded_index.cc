@@ -23,7 +23,8 @@ void AddTo(IndexStats& sum, const IndexStats& part) {
        {&IndexStats::ranks, &IndexStats::nodes, &IndexStats::idle_nodes, &IndexStats::memberships,
         &IndexStats::pending_blocks, &IndexStats::pending_dropped, &IndexStats::name_conflicts,
         &IndexStats::runs, &IndexStats::splits, &IndexStats::joins, &IndexStats::evicted_blocks,
-        &IndexStats::evicted_memberships, &IndexStats::bytes})
+        &IndexStats::evicted_memberships, &IndexStats::query_retries, &IndexStats::query_waits,
+        &IndexStats::bytes})
     sum.*field += part.*field;
   for (std::size_t use = 0; use < kHeapUseCount; ++use)
     sum.bytes_of[use] += part.bytes_of[use];

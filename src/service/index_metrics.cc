@@ -26,6 +26,11 @@ void Collect(const index::PartitionIndex& partition, metrics::SampleSink& sink) 
   gauge("kvr_index_runs", "Stretches of blocks without a branch", stats.runs);
   counter("kvr_index_run_splits_total", "Runs split", stats.splits);
   counter("kvr_index_run_joins_total", "Runs joined", stats.joins);
+  counter("kvr_index_query_retries_total",
+          "Further looks of queries, because runs were split or joined meanwhile",
+          stats.query_retries);
+  counter("kvr_index_query_waits_total",
+          "Queries that took their turn among the updates after too many looks", stats.query_waits);
   gauge("kvr_index_pending_blocks", "Blocks waiting for their parent or content",
         stats.pending_blocks);
   counter("kvr_index_pending_dropped_total", "Waiting blocks that gave way to newer ones",

@@ -113,6 +113,7 @@ class Player {
 
   std::unique_ptr<PrefixIndex> index_;
   std::map<Rank, RankSlot> slots_;
+  mutable std::uint64_t queries_ = 0;
 };
 
 using Factory = std::function<std::unique_ptr<PrefixIndex>(const IndexOptions&)>;
