@@ -8,11 +8,13 @@
 #include <optional>
 #include <vector>
 
+#include "base/reused_lists.h"
 #include "model/ids.h"
 
 namespace kvr::placement {
 
-// A set that is emptied by counting on, so that a new round costs nothing. Not thread-safe.
+// A set that is emptied by counting on, so that a new round costs nothing. Keeps its room, but for
+// what only an extraordinary event needed. Not thread-safe.
 class HashSet {
  public:
   // Replaces the content. Whether a store of these blocks behind `parent` has one that would stand
@@ -29,6 +31,10 @@ class HashSet {
  private:
   // Empties the set and makes room for `count` hashes.
   void Begin(std::size_t count) {
+    if (looks_.IsDue()) [[unlikely]] {
+      if (slots_.size() * sizeof(Slot) > ReusedLists::kKeptBytesMax)
+        std::vector<Slot>().swap(slots_);
+    }
     const std::size_t wanted = std::bit_ceil(count * 2 + 2);
     if (slots_.size() < wanted) {
       slots_.assign(wanted, Slot{});
@@ -62,6 +68,7 @@ class HashSet {
 
   std::vector<Slot> slots_;
   std::uint64_t round_ = 0;
+  ReusedLists looks_;
 };
 
 }  // namespace kvr::placement

@@ -107,10 +107,7 @@ void RouterBatch::Clear() {
   events.clear();
   bad.clear();
   skipped = {};
-  blocks.clear();
-  removed.clear();
-  mm_objects.clear();
-  mm_offsets.clear();
+  reused.Empty(events, bad, blocks, removed, mm_objects, mm_offsets);
 }
 
 bool LooksLikeRouterEvents(std::span<const std::byte> payload) {
