@@ -63,7 +63,7 @@ class Recorder {
     for (const std::string& endpoint : args_.endpoints) {
       KVR_TRY(const std::uint16_t number, writer_.AddSource(endpoint, args_.topic));
       KVR_TRY(auto socket, poller_->Subscribe(endpoint, args_.topic));
-      sources_.push_back({number, std::move(socket), false});
+      sources_.push_back({number, std::move(socket), false, {}});
     }
     return writer_.Flush();
   }
@@ -73,8 +73,10 @@ class Recorder {
     while (!signals.WaitFor(Nanos{0}) && !Full() && !Over(start)) {
       poller_->Wait(more_ ? Nanos{0} : kTick);
       more_ = false;
-      for (Source& source : sources_)
+      for (Source& source : sources_) {
         KVR_TRY_VOID(Take(source));
+        TellNote(source);
+      }
       if (!more_) KVR_TRY_VOID(writer_.Flush());
     }
     return writer_.Flush();
@@ -92,6 +94,7 @@ class Recorder {
     std::uint16_t number;
     std::unique_ptr<net::EventSocket> socket;
     bool connected;
+    std::string note;  // told last
   };
 
   [[nodiscard]] bool Full() const {
@@ -128,6 +131,17 @@ class Recorder {
     if (std::exchange(source.connected, connected) == connected) return;
     std::printf("%s %s\n", connected ? "connected" : "disconnected",
                 args_.endpoints[source.number].c_str());
+    std::fflush(stdout);
+  }
+
+  // Why nothing comes, or what was lost.
+  void TellNote(Source& source) {
+    const std::string& endpoint = args_.endpoints[source.number];
+    std::string note = poller_->NoteOf(endpoint);
+    if (note == source.note) return;
+    source.note = std::move(note);
+    if (source.note.empty()) return;
+    std::printf("%s: %s\n", endpoint.c_str(), source.note.c_str());
     std::fflush(stdout);
   }
 

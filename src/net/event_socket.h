@@ -83,6 +83,9 @@ class EventPoller {
   // Returns when a socket has a message or link event, at Wake, or after `timeout`.
   virtual void Wait(Nanos timeout) = 0;
   virtual void Wake() = 0;
+  // For people: why nothing comes from an endpoint that is subscribed to, or what of it was lost;
+  // empty when nobody knows of anything.
+  virtual std::string NoteOf(const std::string& /*endpoint*/) { return {}; }
 };
 
 // One per process or simulation; thread-safe; outlives its pollers.
