@@ -116,6 +116,7 @@ Result<std::span<const std::byte>, DecodeError> UnframeRouterEvents(
 struct EnvelopeIds {
   std::uint64_t publisher_id = 0;
   std::uint64_t sequence = 0;
+  std::optional<std::string_view> topic;  // borrowed from the envelope
 };
 std::optional<EnvelopeIds> ReadEnvelopeIds(std::span<const std::byte> envelope);
 
