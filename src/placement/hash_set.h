@@ -21,6 +21,8 @@ class HashSet {
   // behind itself; `name_of` is a block's name.
   template <typename Blocks, typename NameOf>
   bool FindRepeated(std::optional<EngineHash> parent, const Blocks& blocks, const NameOf& name_of) {
+    if (looks_.IsDue()) [[unlikely]]
+      GiveBack();
     if (blocks.size() == 1) return parent == name_of(blocks.front());
     Begin(blocks.size() + 1);
     if (parent) Insert(*parent);
@@ -31,10 +33,6 @@ class HashSet {
  private:
   // Empties the set and makes room for `count` hashes.
   void Begin(std::size_t count) {
-    if (looks_.IsDue()) [[unlikely]] {
-      if (slots_.size() * sizeof(Slot) > ReusedLists::kKeptBytesMax)
-        std::vector<Slot>().swap(slots_);
-    }
     const std::size_t wanted = std::bit_ceil(count * 2 + 2);
     if (slots_.size() < wanted) {
       slots_.assign(wanted, Slot{});
@@ -54,6 +52,10 @@ class HashSet {
       }
       if (slot.hash == hash) return false;
     }
+  }
+
+  void GiveBack() {
+    if (slots_.size() * sizeof(Slot) > ReusedLists::kKeptBytesMax) std::vector<Slot>().swap(slots_);
   }
 
   struct Slot {
