@@ -107,7 +107,7 @@ int Serve(const AgentConfig& config, const std::string& effective, StopSignals& 
   metrics::Registry registry;
   net::IoRuntime runtime({config.server.io_threads, "http"});
   const auto direct = net::MakeZmqTransport(config.server.zmq);
-  const auto transport = ingest::MakePollTransport(*direct, runtime, config.server.poll);
+  const auto transport = ingest::MakePollTransport(*direct, runtime, config.server.poll, &registry);
   auto opened = OpenRanks(config, clock);
   if (!opened) return Failed(opened.error());
   const Ranks ranks = *std::move(opened);

@@ -67,7 +67,7 @@ class Recorder {
     for (const std::string& endpoint : args_.endpoints) {
       KVR_TRY(const std::uint16_t number, writer_.AddSource(endpoint, args_.topic));
       KVR_TRY(auto socket, poller_->Subscribe(endpoint, args_.topic));
-      sources_.push_back({number, std::move(socket), false});
+      sources_.push_back({number, std::move(socket), false, {}});
     }
     return writer_.Flush();
   }
@@ -80,6 +80,7 @@ class Recorder {
       for (Source& source : sources_) {
         KVR_TRY_VOID(Take(source));
         Warn(source, start);
+        TellNote(source);
       }
       if (!more_) KVR_TRY_VOID(writer_.Flush());
     }
@@ -100,6 +101,7 @@ class Recorder {
     std::unique_ptr<net::EventSocket> socket;
     bool connected;
     bool told = false;  // of a connection, or that there is none
+    std::string note;  // told last
   };
 
   [[nodiscard]] bool Full() const {
@@ -152,6 +154,17 @@ class Recorder {
     std::fprintf(
         stderr, "%s: no connection to %s yet; is the engine up, and the port that of its events?\n",
         kName.data(), args_.endpoints[source.number].c_str());
+  }
+
+  // Why nothing comes, or what was lost.
+  void TellNote(Source& source) {
+    const std::string& endpoint = args_.endpoints[source.number];
+    std::string note = poller_->NoteOf(endpoint);
+    if (note == source.note) return;
+    source.note = std::move(note);
+    if (source.note.empty()) return;
+    std::printf("%s: %s\n", endpoint.c_str(), source.note.c_str());
+    std::fflush(stdout);
   }
 
   const CaptureArgs& args_;

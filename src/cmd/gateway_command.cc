@@ -80,7 +80,7 @@ class Node {
       : config_(config),
         runtime_({config.server.io_threads, "io"}),
         direct_(net::MakeZmqTransport(config.server.zmq)),
-        transport_(ingest::MakePollTransport(*direct_, runtime_, config.server.poll)),
+        transport_(ingest::MakePollTransport(*direct_, runtime_, config.server.poll, &registry_)),
         indexes_(config.server.index, config.server.index_shards),
         ingest_(*transport_, clock_, registry_, config.server.ingest),
         streams_(catalog_, indexes_, ingest_, clock_, config.recovery.quarantine),

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "cmd/parse_words.h"
 #include "hashing/block_hash.h"
+#include "hashing/cache_salt.h"
 #include "wire/hex_digest.h"
 
 namespace kvr::cmd {
@@ -107,7 +108,7 @@ Result<HashArgs> Interpret(const Words& words) {
   }
   args.how.block_size = *block_size;
   args.how.eagle = words.eagle;
-  args.how.seed = hashing::Seed(words.lora, words.salt);
+  args.how.seed = hashing::Seed(words.lora, hashing::NamedSalt(words.salt));
 
   if (words.tokens.empty()) {
     KVR_TRY(const std::string input, ReadInput(stdin));

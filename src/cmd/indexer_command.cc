@@ -61,7 +61,7 @@ int Serve(const IndexerConfig& config, const std::string& effective, StopSignals
   metrics::Registry registry;
   net::IoRuntime runtime({config.server.io_threads, "http"});
   const auto direct = net::MakeZmqTransport(config.server.zmq);
-  const auto transport = ingest::MakePollTransport(*direct, runtime, config.server.poll);
+  const auto transport = ingest::MakePollTransport(*direct, runtime, config.server.poll, &registry);
   fleet::Catalog catalog;
   index::IndexSet indexes(config.server.index, config.server.index_shards);
   ingest::Ingest ingest(*transport, clock, registry, config.server.ingest);

@@ -68,6 +68,10 @@ void BindTransport(ServerConfig& config, config::OptionTable& table) {
       .Bind("ingest", "poll_interval_ms", &config.poll.interval,
             "Between two requests to an engine that is asked for its events", Millis{1})
       .Was("ingest.poll_interval");
+  table.Bind("ingest", "poll_timeout_ms", &config.poll.timeout,
+             "How long such an engine may be silent, before its answer or within it; then what the "
+             "request drained is lost",
+             Millis{1});
   table
       .Bind("ingest", "receive_high_water", &config.zmq.receive_high_water,
             "Messages of one stream that wait in the transport; at it nothing more is read, the "

@@ -24,7 +24,8 @@ TEST(ServerConfig, ReadsEveryPart) {
       "ingest: {threads: 10, replay_silence_ms: 11, replay_attempts: 12, clear_on_loss: true,\n"
       "  drop_after_disconnect_ms: 13, receive_high_water: 14, replay_high_water: 24, "
       "message_bytes_max: 1025,\n"
-      "  keep_rejected_bytes: 16, poll_interval_ms: 21, reference_metrics: true,\n"
+      "  keep_rejected_bytes: 16, poll_interval_ms: 21, poll_timeout_ms: 43, reference_metrics: "
+      "true,\n"
       "  counted_blocks_max: 31, groups_max: 39, held_names_max: 32, chunk_blocks_max: 33, "
       "chunks_max: 34,\n"
       "  chunk_ttl_ms: 35, partial_blocks_max: 36, digests_max: 37, snapshot_bytes_max: 38,\n"
@@ -57,6 +58,7 @@ TEST(ServerConfig, ReadsEveryPart) {
   EXPECT_EQ(config.zmq.message_bytes_max, 1'025);
   EXPECT_EQ(config.ingest.rejected_bytes_kept, 16u);
   EXPECT_EQ(config.poll.interval, Millis{21});
+  EXPECT_EQ(config.poll.timeout, Millis{43});
   EXPECT_TRUE(config.ingest.reference_metrics);
   EXPECT_EQ(config.ingest.unmapped_keys, placement::UnmappedKeys::kIgnore);
   EXPECT_EQ(config.ingest.snapshot_bytes_max, 38u);

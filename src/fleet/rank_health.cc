@@ -4,7 +4,23 @@ namespace kvr::fleet {
 
 std::string RankHealth::detail() const {
   const Lock lock(mutex_);
-  return detail_;
+  const Status now = status();
+  if (feed_note_.empty() || now.state == RankState::kExact) return detail_;
+  // There the detail only guesses.
+  const bool guessed =
+      now.reason == StateReason::kConnecting || now.reason == StateReason::kRefused;
+  return guessed ? feed_note_ : detail_ + "; " + feed_note_;
+}
+
+std::string RankHealth::feed_note() const {
+  const Lock lock(mutex_);
+  return feed_note_;
+}
+
+void RankHealth::SetFeedNote(std::string_view note) {
+  note = note.substr(0, kDetailBytesMax);
+  const Lock lock(mutex_);
+  if (feed_note_ != note) feed_note_ = note;
 }
 
 void RankHealth::SetStatus(Status status, std::string_view detail, Nanos now) {

@@ -65,8 +65,10 @@ class RankHealth {
     const std::uint16_t packed = status_.load(std::memory_order_relaxed);
     return {static_cast<RankState>(packed >> 8), static_cast<StateReason>(packed & 0xFF)};
   }
-  // For people: what is behind the reason. Takes a lock.
+  // For people: what is behind the reason, and what the transport says of it. Takes a lock.
   [[nodiscard]] std::string detail() const KVR_EXCLUDES(mutex_);
+  // What the transport says: why nothing comes, or what was lost; often nothing. Takes a lock.
+  [[nodiscard]] std::string feed_note() const KVR_EXCLUDES(mutex_);
 
   // The last sequence number applied, none before the first.
   [[nodiscard]] std::optional<std::uint64_t> watermark() const {
@@ -112,6 +114,8 @@ class RankHealth {
   // For the writer. `detail` is cut to kDetailBytesMax. Setting what is already set changes
   // nothing, not even changed_at.
   void SetStatus(Status status, std::string_view detail, Nanos now) KVR_EXCLUDES(mutex_);
+  // Cut likewise.
+  void SetFeedNote(std::string_view note) KVR_EXCLUDES(mutex_);
   void SetWatermark(std::optional<std::uint64_t> watermark);
   void SetPosition(const std::optional<StreamPosition>& position) KVR_EXCLUDES(mutex_);
   void SetConnected(bool connected) { connected_.store(connected, std::memory_order_relaxed); }
@@ -143,6 +147,7 @@ class RankHealth {
   std::array<std::atomic<std::uint64_t>, kRankCountNames.size()> counts_{};
   mutable Mutex mutex_;
   std::string detail_ KVR_GUARDED_BY(mutex_) = "no `events` endpoint is given for it";
+  std::string feed_note_ KVR_GUARDED_BY(mutex_);
   std::optional<StreamPosition> position_ KVR_GUARDED_BY(mutex_);
   RankLedger ledger_;
   RejectedLog rejected_;

@@ -33,6 +33,22 @@ TEST(RankHealth, DetailIsBounded) {
   EXPECT_EQ(health.detail().size(), RankHealth::kDetailBytesMax);
 }
 
+TEST(RankHealth, TheTransportsNoteExplainsWhatIsNotExact) {
+  RankHealth health;
+  health.SetFeedNote("status 404");
+  const auto detail = [&](RankState state, StateReason reason) {
+    health.SetStatus({state, reason}, "said", Nanos{1});
+    return health.detail();
+  };
+  EXPECT_EQ(detail(RankState::kBlind, StateReason::kConnecting), "status 404");
+  EXPECT_EQ(detail(RankState::kBlind, StateReason::kRefused), "status 404");
+  EXPECT_EQ(detail(RankState::kDegraded, StateReason::kGapUnrepaired), "said; status 404");
+  EXPECT_EQ(detail(RankState::kExact, StateReason::kNone), "said");
+  EXPECT_EQ(health.feed_note(), "status 404");
+  health.SetFeedNote("");
+  EXPECT_EQ(detail(RankState::kBlind, StateReason::kConnecting), "said");
+}
+
 TEST(RankHealth, WatermarkHoldsEveryValue) {
   RankHealth health;
   health.SetWatermark(0);

@@ -97,6 +97,8 @@ IngestMetrics::IngestMetrics(metrics::Registry& registry, bool reference)
   };
   add_translated(&TranslatorStats::cut_blocks, "kvr_ingest_cut_blocks_total",
                  "Blocks at the end of a store that came without their tokens");
+  add_translated(&TranslatorStats::zero_blocks, "kvr_ingest_zero_blocks_total",
+                 "Blocks of token 0 alone, which engines send for prompts of embeddings");
   add_translated(&TranslatorStats::held_removals, "kvr_ingest_held_removals_total",
                  "Removed blocks of which the engine keeps another copy");
   add_translated(&TranslatorStats::unmatched_removals, "kvr_ingest_unmatched_removals_total",

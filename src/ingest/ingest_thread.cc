@@ -7,6 +7,7 @@
 
 #include "base/latch.h"
 #include "base/thread_name.h"
+#include "net/event_endpoint.h"
 
 namespace kvr::ingest {
 namespace {
@@ -115,11 +116,24 @@ bool IngestThread::TurnSources() {
   for (std::size_t left = sources_.size(); left > 0; --left, ++next) {
     if (next == sources_.end()) next = sources_.begin();
     last_turn_ = next->first;
+    // Before the turn, so that a state which it changes has its reason.
+    PassNoteOn(*next->second);
     more |= next->second->Turn(limits);
     // After a turn: however often somebody calls, the sources get on.
     if (called_.load(std::memory_order_relaxed)) return true;
   }
   return more;
+}
+
+void IngestThread::PassNoteOn(const Source& source) {
+  const std::string& endpoint = source.spec().source.endpoint;
+  if (!net::IsPolled(endpoint)) return;
+  const std::string note = poller_->NoteOf(endpoint);
+  for (const Rank rank : source.ranks()) {
+    if (const auto target = targets_.find(rank); target != targets_.end()) {
+      target->second.health->SetFeedNote(note);
+    }
+  }
 }
 
 Nanos IngestThread::TimeToNextDeadline() const {

@@ -57,6 +57,8 @@ class IngestThread {
   // to do.
   [[nodiscard]] bool TurnSources();
   [[nodiscard]] Nanos TimeToNextDeadline() const;
+  // Tells the ranks of a source that is asked for its events what the transport knows of it.
+  void PassNoteOn(const Source& source);
 
   Result<void> AddHere(SourceSpec spec, std::shared_ptr<index::PartitionIndex> index,
                        std::shared_ptr<fleet::RankHealth> health);

@@ -17,6 +17,9 @@ FrameFault ReadPlane(Parts frames, std::uint64_t publisher, std::uint64_t number
   const auto ids = wire::ReadEnvelopeIds(*envelope);
   if (!ids) return FrameFault::kPlaneFrame;
   if (ids->publisher_id != publisher || ids->sequence != number) return FrameFault::kIdentity;
+  // A subscription is for all topics that begin so.
+  const std::string_view topic(reinterpret_cast<const char*>(frames[0].data()), frames[0].size());
+  if (ids->topic && *ids->topic != topic) return FrameFault::kIdentity;
   payload = *envelope;
   return FrameFault::kNone;
 }

@@ -19,7 +19,7 @@ enum class FrameFault : std::uint8_t {
                 // send one or two
   kSequence,    // the number does not have 8 bytes, or is the one that ends a replay
   kPlaneFrame,  // the frame of an event plane is of another version, or shorter than it says
-  kIdentity,    // its envelope names another publisher or number than the frames
+  kIdentity,    // its envelope names another publisher, number or topic than the frames
 };
 inline constexpr std::array<std::string_view, 5> kFrameFaultNames = {
     "none", "frame_count", "sequence", "plane_frame", "identity"};

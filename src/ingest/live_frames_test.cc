@@ -23,9 +23,10 @@ std::string Number(std::uint64_t value) {
 }
 
 // An event plane's message, of which the envelope says these ids.
-std::vector<std::string> Plane(std::uint64_t publisher, std::uint64_t sequence) {
+std::vector<std::string> Plane(std::uint64_t publisher, std::uint64_t sequence,
+                               std::string_view topic = "kv-events") {
   std::string envelope;
-  wire::EncodeRouterEnvelope({publisher, sequence, 1, "kv-events", "payload"}, envelope);
+  wire::EncodeRouterEnvelope({publisher, sequence, 1, topic, "payload"}, envelope);
   std::string frame;
   wire::FrameRouterEvents(envelope, frame);
   return {"kv-events", Number(77), Number(5), frame};
@@ -38,6 +39,11 @@ TEST(LiveFrames, T27ToT30FramesOfAnEventPlane) {
   header[3].resize(3);
   auto cut = Plane(77, 5);
   cut[3].resize(cut[3].size() - 1);
+  auto untitled = Plane(77, 5);
+  const std::size_t named = untitled[3].find("\xA9kv-events");
+  ASSERT_NE(named, std::string::npos);
+  untitled[3].replace(named, 10, "\xC0");
+  untitled[3][4] = static_cast<char>(untitled[3][4] - 9);
   const struct {
     std::string_view id;
     std::vector<std::string> frames;
@@ -49,6 +55,8 @@ TEST(LiveFrames, T27ToT30FramesOfAnEventPlane) {
       {"T29", cut, FrameFault::kPlaneFrame},
       {"T30 publisher", Plane(78, 5), FrameFault::kIdentity},
       {"T30 sequence", Plane(77, 6), FrameFault::kIdentity},
+      {"T30 topic", Plane(77, 5, "kv-events-of-others"), FrameFault::kIdentity},
+      {"T30 no topic", untitled, FrameFault::kNone},
   };
   for (const auto& row : rows) {
     SCOPED_TRACE(row.id);

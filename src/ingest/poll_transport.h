@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "metrics/registry.h"
 #include "net/event_socket.h"
 #include "net/http_client.h"
 #include "net/io_runtime.h"
@@ -16,22 +17,29 @@ struct PollOptions {
   Millis interval{100};     // between two requests when the last one brought nothing new
   Millis retry_first{200};  // after a failure; doubles
   Millis retry_max{5'000};
-  Millis timeout{10'000};                   // of one request
-  std::size_t body_bytes_max = 128u << 20;  // an engine writes about 60 bytes a token
-  // Messages that wait for the reader. With so many no more are asked for: what the engine keeps is
-  // safer there.
+  // How long an engine may be silent, before an answer or within it: an engine writes all of a list
+  // before it sends the first byte.
+  Millis timeout{60'000};
+  Millis answer_max{600'000};  // of one answer; then it is taken as endless
+  // Messages that wait for the reader, and their bytes. With so many nothing more is read: what the
+  // engine keeps is safer there.
   std::size_t messages_max = 1'024;
+  std::size_t bytes_max = 16u << 20;
 };
 
 // A transport for both kinds of endpoints: polled ones are served here, all others by `direct`.
 //
-// Asking drains the engine's buffer, so each engine must have one reader only, and an answer that
-// breaks off, is too long or is no list is a loss: the numbers then leave one out, which the reader
-// sees as a gap. A request that was never sent, or that was answered with an error status, loses
-// nothing. Both count as a lost link. `direct`, `runtime` and `clock` must outlive the transport
-// and its pollers; the runtime is stopped before the transport is destroyed.
+// Asking drains the engine's buffer, so each engine must have one reader only, no request is sent
+// twice, and of an answer that breaks off, is no list or does not come the rest is lost, which the
+// reader sees at once: an empty message behind a gap. A request that was never sent, or that was
+// answered with an error status, loses nothing. All of them count as a lost link, an error status
+// as a refused one, and NoteOf says why. Answers are read as they come, so that they may be of any
+// length, and a slow reader makes the engine wait. `direct`, `runtime` and `registry`
+// (null: nothing is counted) must outlive the transport and its pollers; the runtime is stopped
+// before the transport is destroyed.
 std::unique_ptr<net::EventTransport> MakePollTransport(net::EventTransport& direct,
                                                        net::IoRuntime& runtime,
-                                                       const PollOptions& options);
+                                                       const PollOptions& options,
+                                                       metrics::Registry* registry = nullptr);
 
 }  // namespace kvr::ingest

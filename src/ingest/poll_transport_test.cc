@@ -6,6 +6,7 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/mutex.h"
@@ -20,12 +21,14 @@ namespace kvr::ingest {
 namespace {
 
 using net::testing::Eventually;
+using ::testing::HasSubstr;
 
 // Hands out what it was given, each answer once; an empty list when there is none.
 class ListServer {
  public:
-  explicit ListServer(net::IoRuntime& runtime) : server_(runtime, registry_, {}) {
-    server_.Route("GET", "/kv_cache_events",
+  explicit ListServer(net::IoRuntime& runtime, const std::string& method = "POST")
+      : server_(runtime, registry_, {}) {
+    server_.Route(method, "/kv_cache_events",
                   [this](net::HttpExchange& exchange) { return Answer(exchange); });
     EXPECT_TRUE(server_.Start());
   }
@@ -35,7 +38,22 @@ class ListServer {
     answers_.push_back({std::move(body), status});
   }
   // Breaks off in the middle of its answer.
-  void GiveTorn() { Give("[", -1); }
+  void GiveTorn(std::string body = "[") { Give(std::move(body), -1); }
+  // Hangs up without an answer.
+  void GiveNothing() { Give("", -2); }
+  [[nodiscard]] std::uint64_t bodies_seen() const {
+    const Lock lock(mutex_);
+    return bodies_seen_;
+  }
+  // Lets requests for which nothing was given wait.
+  void Hold() {
+    const Lock lock(mutex_);
+    held_ = true;
+  }
+  void Release() {
+    const Lock lock(mutex_);
+    held_ = false;
+  }
   [[nodiscard]] std::uint64_t asked() const {
     const Lock lock(mutex_);
     return asked_;
@@ -52,9 +70,14 @@ class ListServer {
     int status;
   };
 
-  Given Take() {
+  [[nodiscard]] bool held() const {
+    const Lock lock(mutex_);
+    return held_ && answers_.empty();
+  }
+  Given Take(std::string_view body) {
     const Lock lock(mutex_);
     ++asked_;
+    if (!body.empty()) ++bodies_seen_;
     if (answers_.empty()) return {"[]", 200};
     Given given = answers_.front();
     answers_.pop_front();
@@ -62,10 +85,17 @@ class ListServer {
   }
 
   net::Task<void> Answer(net::HttpExchange& exchange) {
-    const Given given = Take();
+    while (held()) {
+      if (!co_await net::Sleep(Millis{1})) co_return;
+    }
+    const Given given = Take(exchange.request().body);
+    if (given.status == -2) {
+      exchange.Abort();
+      co_return;
+    }
     if (given.status < 0) {
       const net::HttpHeaders headers;
-      const auto begun = co_await exchange.BeginStream(200, headers, 100);
+      const auto begun = co_await exchange.BeginStream(200, headers, 1'000'000);
       const auto written = co_await exchange.Write(given.body);
       static_cast<void>(begun);
       static_cast<void>(written);
@@ -81,6 +111,8 @@ class ListServer {
   mutable Mutex mutex_;
   std::deque<Given> answers_ KVR_GUARDED_BY(mutex_);
   std::uint64_t asked_ KVR_GUARDED_BY(mutex_) = 0;
+  bool held_ KVR_GUARDED_BY(mutex_) = false;
+  std::uint64_t bodies_seen_ KVR_GUARDED_BY(mutex_) = 0;  // requests that had one
   net::HttpServer server_;
 };
 
@@ -124,7 +156,7 @@ class PolledIngest : public testing::Test {
     options.interval = Millis{1};
     options.retry_first = Millis{5};
     options.retry_max = Millis{20};
-    transport_ = MakePollTransport(*direct_, runtime_, options);
+    transport_ = MakePollTransport(*direct_, runtime_, options, &registry_);
     ingest_ = std::make_unique<Ingest>(*transport_, clock_, registry_, Ingest::Options{});
   }
   void Follow(std::initializer_list<std::uint32_t> sharers = {}) {
@@ -214,8 +246,9 @@ TEST_F(PolledIngest, EventsThatFoundTheBufferFullAreAGap) {
   Expect("0:11 0:12", "degraded gap_unrepaired");
 }
 
-TEST_F(PolledIngest, AnAnswerThatIsNoListIsALoss) {
-  for (const std::string body : {"[{", "7", "null", "<html>"}) {
+// The engine says nothing any more, and yet nobody takes what is known for the truth.
+TEST_F(PolledIngest, AnAnswerThatIsNoListIsALossAtOnce) {
+  for (const std::string body : {"[{", "7", "null", "<html>", "[] []"}) {
     SCOPED_TRACE(body);
     Start({});
     health_ = std::make_shared<fleet::RankHealth>();
@@ -223,29 +256,84 @@ TEST_F(PolledIngest, AnAnswerThatIsNoListIsALoss) {
     Follow();
     Expect("0:11", "exact none");
     engine_.Give(body);
-    engine_.Give(List({Stored(2, 12)}));
+    Expect("0:11", "degraded gap_unrepaired");
+    EXPECT_THAT(health_->detail(), HasSubstr("what was drained is lost: POST /kv_cache_events "
+                                             "answered with"));
+    // What follows is no second loss.
+    engine_.Give(List({Stored(3, 12)}));
     Expect("0:11 0:12", "degraded gap_unrepaired");
+    EXPECT_EQ(health_->count(fleet::RankCount::kGaps), 1u);
     ASSERT_TRUE(ingest_->Remove(rank_));
   }
 }
 
-TEST_F(PolledIngest, ATornAnswerIsALoss) {
+// ... and what came before the break counts.
+TEST_F(PolledIngest, ATornAnswerIsALossAtOnce) {
   engine_.Give(List({Created(0), Stored(1, 11)}));
-  engine_.GiveTorn();
-  engine_.Give(List({Stored(2, 12)}));
   Follow();
+  Expect("0:11", "exact none");
+  engine_.GiveTorn("[" + Stored(2, 12) + "," + Stored(3, 13).substr(0, 30));
   Expect("0:11 0:12", "degraded gap_unrepaired");
+  EXPECT_THAT(health_->detail(), HasSubstr("closed the connection within its answer"));
 }
 
-TEST_F(PolledIngest, AnAnswerBeyondTheLimitIsALoss) {
+TEST_F(PolledIngest, ARequestWithoutAnAnswerIsALossAndNotRepeated) {
+  engine_.Give(List({Created(0), Stored(1, 11)}));
+  Follow();
+  Expect("0:11", "exact none");
+  engine_.GiveNothing();
+  Expect("0:11", "degraded gap_unrepaired");
+  EXPECT_THAT(health_->detail(), HasSubstr("closed the connection without an answer"));
+}
+
+TEST_F(PolledIngest, ASilentEngineIsALossAtOnce) {
   PollOptions options;
-  options.body_bytes_max = 4'096;
+  options.timeout = Millis{20};
   Start(options);
   engine_.Give(List({Created(0), Stored(1, 11)}));
-  engine_.Give(std::string(5'000, ' ') + "[]");
-  engine_.Give(List({Stored(2, 12)}));
   Follow();
-  Expect("0:11 0:12", "degraded gap_unrepaired");
+  Expect("0:11", "exact none");
+  engine_.Hold();
+  // The link is down as long as the engine is silent.
+  EXPECT_TRUE(Eventually([&] { return health_->count(fleet::RankCount::kGaps) == 1; }));
+  engine_.Release();
+  Expect("0:11", "degraded gap_unrepaired");
+  EXPECT_THAT(health_->detail(), HasSubstr("`ingest.poll_timeout_ms` is 20"));
+}
+
+// Nothing is known yet that could be wrong; the ids say whether anything is missing.
+TEST_F(PolledIngest, BeforeTheFirstEventTheIdsTellALoss) {
+  engine_.GiveTorn();
+  engine_.Give(List({Created(0), Stored(1, 11)}));
+  Follow();
+  Expect("0:11", "exact none");
+}
+
+TEST_F(PolledIngest, AnotherEngineMakesGoodWhatWasLost) {
+  engine_.Give(List({Created(0), Stored(1, 11)}));
+  engine_.GiveTorn();
+  engine_.Give(List({Created(0), Stored(1, 12)}));
+  Follow();
+  Expect("0:12", "exact none");
+  EXPECT_EQ(health_->detail(), "");
+}
+
+// The queue holds less than the list, and a message less than an event.
+TEST_F(PolledIngest, AListMayBeOfAnyLength) {
+  PollOptions options;
+  options.messages_max = 1;
+  options.bytes_max = 1;
+  Start(options);
+  std::string list = "[" + Created(0);
+  std::string held;
+  for (int i = 0; i < 20'000; ++i) {
+    list += "," + Stored(i + 1, i % 8);
+    if (i < 8) held += fmt::format("{}0:{}", i == 0 ? "" : " ", i);
+  }
+  engine_.Give(list + "]");
+  Follow();
+  Expect(held, "exact none");
+  EXPECT_TRUE(Eventually([&] { return health_->count(fleet::RankCount::kEvents) >= 20'000; }));
 }
 
 // Nothing was drained.
@@ -257,6 +345,61 @@ TEST_F(PolledIngest, AnErrorStatusLosesNothing) {
   Follow();
   Expect("0:11 0:12", "exact none");
   EXPECT_GE(health_->count(fleet::RankCount::kDisconnects), 1u);
+}
+
+// ... and the log's reader, or whoever asks for the rank, is told what to mend.
+TEST_F(PolledIngest, AnErrorStatusIsNamed) {
+  const struct {
+    int status;
+    std::string_view detail;
+  } rows[] = {
+      {500, "POST /kv_cache_events is answered with the status 500"},
+      {401, "POST /kv_cache_events is answered with the status 401"},
+      {404,
+       "POST /kv_cache_events is answered with the status 404, GET with 405; is it "
+       "trtllm-serve?"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.status);
+    Start({});
+    health_ = std::make_shared<fleet::RankHealth>();
+    for (int i = 0; i < 3; ++i)
+      engine_.Give("{}", row.status);
+    engine_.Hold();
+    Follow();
+    EXPECT_TRUE(Eventually([&] { return State() == "blind refused"; })) << State();
+    EXPECT_TRUE(Eventually([&] { return health_->detail() == row.detail; })) << health_->detail();
+    engine_.Release();
+    ASSERT_TRUE(ingest_->Remove(rank_));
+  }
+}
+
+TEST_F(PolledIngest, AnEngineThatCannotBeReachedIsNamed) {
+  const std::string endpoint = [] {
+    net::IoRuntime runtime({1, "gone"});
+    return ListServer(runtime).endpoint();
+  }();
+  SourceSpec spec;
+  spec.rank = rank_;
+  spec.source.endpoint = endpoint;
+  ASSERT_TRUE(ingest_->Add(spec, index_, health_));
+  EXPECT_TRUE(Eventually([&] { return health_->feed_note().starts_with("cannot connect to"); }));
+  EXPECT_EQ(State(), "blind connecting");
+  EXPECT_EQ(health_->detail(), health_->feed_note());
+}
+
+// trtllm-serve has the path for POST; whatever has it for GET is asked so.
+TEST_F(PolledIngest, BothMethodsAreTried) {
+  EXPECT_EQ(engine_.bodies_seen(), 0u);
+  ListServer getting(runtime_, "GET");
+  getting.Give(List({Created(0), Stored(1, 11)}));
+  getting.Give(List({Stored(2, 12)}));
+  SourceSpec spec;
+  spec.rank = rank_;
+  spec.source.endpoint = getting.endpoint();
+  ASSERT_TRUE(ingest_->Add(spec, index_, health_));
+  Expect("0:11 0:12", "exact none");
+  EXPECT_EQ(health_->count(fleet::RankCount::kDisconnects), 0u);
 }
 
 TEST_F(PolledIngest, AnEngineThatCountsAnewIsAnotherOne) {

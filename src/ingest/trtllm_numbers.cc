@@ -1,11 +1,9 @@
 #include "ingest/trtllm_numbers.h"
 
 #include <algorithm>
-#include <string_view>
+#include <utility>
 
 #include <simdjson.h>
-
-#include "wire/readable_list.h"
 
 namespace kvr::ingest {
 namespace {
@@ -15,7 +13,7 @@ namespace dom = simdjson::dom;
 // More than any engine has. The ids of further ranks are not followed.
 constexpr std::size_t kRanksMax = 4'096;
 
-std::optional<std::uint64_t> Number(const dom::element& event, std::string_view key) {
+std::optional<std::uint64_t> NumberOf(const dom::element& event, std::string_view key) {
   std::uint64_t value = 0;
   if (event[key].get(value) != simdjson::SUCCESS) return std::nullopt;
   return value;
@@ -28,23 +26,23 @@ constexpr std::size_t kRunEventsMax = 4'096;
 constexpr std::size_t kRunBytesMax = std::size_t{2} << 20;
 constexpr wire::DecodeLimits kDecoders;
 static_assert(kRunEventsMax <= kDecoders.events_max);
-static_assert(kRunBytesMax <= kDecoders.payload_bytes_max);
+static_assert(kRunBytesMax <= kDecoders.json_bytes_max);
 static_assert(kRunBytesMax / std::string_view("1,").size() <= kDecoders.blocks_max);
 static_assert(kRunBytesMax / std::string_view(R"({"token_id":1},)").size() <=
               std::min(kDecoders.tokens_max, kDecoders.extra_keys_max));
-// Items of a list of which some are no JSON.
-constexpr std::size_t kItemsMax = std::size_t{1} << 20;
 
 // An event as the list has it.
 struct Item {
-  std::string text;
-  bool readable = true;               // it is an object
+  std::string_view text;
+  bool readable = false;              // it is an object
   std::optional<std::uint64_t> rank;  // none: not said, which is rank 0
   std::optional<std::uint64_t> id;
 };
 
+}  // namespace
+
 // Consecutive events of one rank without a hole between them.
-struct Run {
+struct TrtllmNumbers::Run {
   std::size_t events = 0;
   std::size_t readable = 0;
   std::size_t unreadable = 0;  // since the last readable one
@@ -80,92 +78,112 @@ struct Run {
   }
 };
 
-// Makes runs of a list, one item after the other.
-class Runs {
- public:
-  void Add(const Item& item) {
-    if (runs_.empty() || !runs_.back().TakesUp(item)) runs_.emplace_back();
-    runs_.back().Add(item);
-  }
-  void Add(const dom::element& event) {
-    Add(Item{simdjson::minify(event), event.is_object(), Number(event, "attention_dp_rank"),
-             Number(event, "event_id")});
-  }
-  // `bad` are in the places of some of `events`.
-  void Add(const dom::array& events, std::span<const wire::ReadableList::BadItem> bad) {
-    std::uint32_t index = 0;
-    for (const dom::element event : events) {
-      if (!bad.empty() && bad.front().index == index) {
-        Add(Item{std::string(bad.front().text), false, {}, {}});
-        bad = bad.subspan(1);
-      } else {
-        Add(event);
-      }
-      ++index;
-    }
-  }
-  [[nodiscard]] std::vector<Run>& all() { return runs_; }
+// Looks into items.
+struct TrtllmNumbers::Reader {
+  dom::parser parser;
+  std::string alone;
 
- private:
-  std::vector<Run> runs_;
+  Item Read(std::string_view text) {
+    Item item{text, false, {}, {}};
+    // As an item, so that it may be nested as deep as it may be there, and may not be empty.
+    alone.reserve(text.size() + 2 + simdjson::SIMDJSON_PADDING);
+    alone.assign("[").append(text).append("]");
+    dom::array list;
+    if (parser.parse(alone).get(list) != simdjson::SUCCESS || list.size() != 1) return item;
+    const dom::element event = list.at(0).value_unsafe();
+    item.readable = event.is_object();
+    item.rank = NumberOf(event, "attention_dp_rank");
+    item.id = NumberOf(event, "event_id");
+    return item;
+  }
+  // An event may be long once.
+  void GiveBack() {
+    if (parser.capacity() > kRunBytesMax) parser = dom::parser();
+    if (alone.capacity() > kRunBytesMax) std::string().swap(alone);
+  }
 };
 
-bool Parse(std::string_view text, dom::parser& parser, dom::element& root) {
-  return parser.parse(text.data(), text.size()).get(root) == simdjson::SUCCESS;
+TrtllmNumbers::TrtllmNumbers(std::size_t event_bytes_max)
+    : cutter_(event_bytes_max), reader_(std::make_unique<Reader>()) {}
+TrtllmNumbers::~TrtllmNumbers() = default;
+
+bool TrtllmNumbers::Take(std::string_view bytes, std::vector<Message>& messages) {
+  while (true) {
+    switch (cutter_.Take(bytes)) {
+      case ListCutter::Step::kMore:
+        return true;
+      case ListCutter::Step::kWrong:
+        return false;
+      case ListCutter::Step::kItem:
+        TakeItem(messages);
+        break;
+    }
+  }
 }
 
-}  // namespace
+bool TrtllmNumbers::End(std::vector<Message>& messages) {
+  if (!cutter_.ended()) return false;
+  Flush(messages);
+  cutter_.Reset();
+  reader_->GiveBack();
+  return true;
+}
 
-Result<std::vector<TrtllmNumbers::Message>, wire::DecodeError> TrtllmNumbers::Take(
-    std::span<const std::byte> list, const wire::DecodeLimits& limits) {
-  const auto refuse = [](wire::DecodeErrc code) {
-    return tl::make_unexpected(wire::DecodeError{code, 0});
-  };
-  if (list.size() > limits.payload_bytes_max) return refuse(wire::DecodeErrc::kOverLimit);
-  dom::parser parser;
-  dom::element root;
-  std::optional<wire::ReadableList> readable;
-  if (!Parse({reinterpret_cast<const char*>(list.data()), list.size()}, parser, root)) {
-    readable = wire::MakeReadable(list, kItemsMax);
-    if (!readable || !Parse(readable->text, parser, root))
-      return refuse(wire::DecodeErrc::kBadJson);
-  }
-  Runs runs;
-  if (dom::array events; root.get(events) == simdjson::SUCCESS) {
-    runs.Add(events, readable ? std::span<const wire::ReadableList::BadItem>(readable->bad)
-                              : std::span<const wire::ReadableList::BadItem>());
-  } else if (root.is_object()) {
-    runs.Add(root);
-  } else {
-    return refuse(wire::DecodeErrc::kBadJson);
-  }
-  std::vector<Message> messages;
-  for (Run& run : runs.all()) {
-    Message message;
-    run.payload += ']';
-    message.payload = std::move(run.payload);
-    if (run.first && run.last) Follow(run.rank.value_or(0), *run.first, *run.last, message);
-    if (lost_) ++next_;
-    lost_ = false;
-    message.sequence = next_++;
-    messages.push_back(std::move(message));
-  }
-  return messages;
+void TrtllmNumbers::Lose(std::vector<Message>& messages) {
+  Flush(messages);
+  cutter_.Reset();
+  reader_->GiveBack();
+  if (std::exchange(loss_told_, next_ > 0)) return;
+  lost_ = true;
+  if (next_ == 0) return;
+  ++losses_;
+  Number({0, "[]"}, messages);
+}
+
+void TrtllmNumbers::TakeItem(std::vector<Message>& messages) {
+  if (cutter_.too_long()) ++events_too_long_;
+  const Item item =
+      cutter_.too_long() ? Item{"null", false, {}, {}} : reader_->Read(cutter_.item());
+  if (run_ && !run_->TakesUp(item)) Flush(messages);
+  if (!run_) run_ = std::make_unique<Run>();
+  run_->Add(item);
+}
+
+void TrtllmNumbers::Flush(std::vector<Message>& messages) {
+  if (!run_) return;
+  const auto run = std::exchange(run_, nullptr);
+  loss_told_ = false;
+  Message message;
+  run->payload += ']';
+  message.payload = std::move(run->payload);
+  if (run->first && run->last) Follow(run->rank.value_or(0), *run->first, *run->last, message);
+  Number(std::move(message), messages);
+}
+
+void TrtllmNumbers::Number(Message message, std::vector<Message>& messages) {
+  if (std::exchange(lost_, false)) ++next_;
+  message.sequence = next_++;
+  messages.push_back(std::move(message));
 }
 
 void TrtllmNumbers::Follow(std::uint64_t rank, std::uint64_t first, std::uint64_t last,
                            Message& message) {
-  const auto known = last_ids_.find(rank);
-  if (known != last_ids_.end() && first <= known->second) {
+  const auto known = ranks_.find(rank);
+  if (known != ranks_.end() && first <= known->second.last_id) {
     message.restart = true;
-    last_ids_.clear();
+    ranks_.clear();
+    losses_ = 0;
     next_ = 0;
     lost_ = first != 0;
   } else {
-    const std::uint64_t expected = known == last_ids_.end() ? 0 : known->second + 1;
-    lost_ = lost_ || first != expected;
+    const bool is_known = known != ranks_.end();
+    const std::uint64_t expected = is_known ? known->second.last_id + 1 : 0;
+    const bool told = losses_ != (is_known ? known->second.losses : 0);
+    // Of a list that was lost before anything came the ids say all.
+    if (next_ == 0) lost_ = false;
+    lost_ = lost_ || (first != expected && !told);
   }
-  if (last_ids_.size() < kRanksMax || last_ids_.contains(rank)) last_ids_[rank] = last;
+  if (ranks_.size() < kRanksMax || ranks_.contains(rank)) ranks_[rank] = {last, losses_};
 }
 
 }  // namespace kvr::ingest

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -22,10 +23,10 @@ std::string Event(int id, int rank = -1) {
 // "0:2 1:1!" is message 0 with two events and message 1 with one, before which the engine
 // restarted.
 std::string Take(TrtllmNumbers& numbers, std::string_view list) {
-  const auto messages = numbers.Take(std::as_bytes(std::span(list)), {});
-  if (!messages) return std::string(wire::DecodeErrcName(messages.error().code));
+  std::vector<TrtllmNumbers::Message> messages;
+  if (!numbers.Take(list, messages) || !numbers.End(messages)) numbers.Lose(messages);
   std::string text;
-  for (const TrtllmNumbers::Message& message : *messages) {
+  for (const TrtllmNumbers::Message& message : messages) {
     std::size_t events = 0;
     for (std::size_t at = 0; (at = message.payload.find("event_id", at)) != std::string::npos; ++at)
       ++events;
@@ -62,12 +63,41 @@ TEST(TrtllmNumbers, AHoleBetweenListsOrWithinOneIsAGap) {
   EXPECT_EQ(Take(numbers, List({Event(2), Event(3), Event(7)})), "2:2 4:1");
 }
 
+// ... at once, and only one.
 TEST(TrtllmNumbers, ALostListIsAGap) {
   TrtllmNumbers numbers;
-  EXPECT_EQ(Take(numbers, List({Event(0)})), "0:1");
-  EXPECT_EQ(Take(numbers, "[{"), "bad_json");
-  numbers.NoteLoss();
-  EXPECT_EQ(Take(numbers, List({Event(1)})), "2:1");
+  EXPECT_EQ(Take(numbers, List({Event(0, 0), Event(0, 1)})), "0:1 1:1");
+  EXPECT_EQ(Take(numbers, "[{"), "3:0");
+  EXPECT_EQ(Take(numbers, "<html>"), "") << "the same loss";
+  EXPECT_EQ(Take(numbers, List({Event(5, 0), Event(6, 0), Event(2, 2)})), "4:2 5:1");
+  EXPECT_EQ(Take(numbers, List({Event(8, 0), Event(1, 1)})), "7:1 8:1");
+  EXPECT_EQ(Take(numbers, List({Event(5, 1)})), "10:1") << "missing since";
+}
+
+TEST(TrtllmNumbers, OfATornListWhatCameCounts) {
+  TrtllmNumbers numbers;
+  EXPECT_EQ(Take(numbers, "[" + Event(0) + "," + Event(1) + ",{"), "0:2 2:0");
+  EXPECT_EQ(Take(numbers, List({Event(2)})), "3:1");
+}
+
+TEST(TrtllmNumbers, BeforeAnyMessageTheIdsTellWhatIsLost) {
+  TrtllmNumbers whole;
+  EXPECT_EQ(Take(whole, "<"), "");
+  EXPECT_EQ(Take(whole, List({Event(0)})), "0:1");
+  TrtllmNumbers late;
+  EXPECT_EQ(Take(late, "<"), "");
+  EXPECT_EQ(Take(late, List({Event(0, 1), Event(3, 0)})), "0:1 2:1");
+  TrtllmNumbers without;
+  EXPECT_EQ(Take(without, "<"), "");
+  EXPECT_EQ(Take(without, R"([{"data":{}}])"), "1:0");
+}
+
+TEST(TrtllmNumbers, ALostListMayBeTheFirstOfAnotherEngine) {
+  TrtllmNumbers numbers;
+  EXPECT_EQ(Take(numbers, List({Event(0), Event(1)})), "0:2");
+  EXPECT_EQ(Take(numbers, "<"), "2:0");
+  EXPECT_EQ(Take(numbers, List({Event(0)})), "0:1!");
+  EXPECT_EQ(Take(numbers, List({Event(2)})), "2:1");
 }
 
 TEST(TrtllmNumbers, RanksCountForThemselves) {
@@ -101,14 +131,14 @@ constexpr std::size_t kDecoderBytesMax = 3u << 20;
 // What a decoder makes of each message, with limits of its own: "2 1+1bad" is one of two events and
 // one of an event and a bad one.
 std::string Decoded(std::string_view list) {
-  TrtllmNumbers numbers;
-  const auto messages = numbers.Take(std::as_bytes(std::span(list)), {});
-  if (!messages) return std::string(wire::DecodeErrcName(messages.error().code));
+  TrtllmNumbers numbers(kDecoderBytesMax - 2);
+  std::vector<TrtllmNumbers::Message> messages;
+  if (!numbers.Take(list, messages) || !numbers.End(messages)) numbers.Lose(messages);
   wire::TrtllmJsonDecoder decoder;
   const wire::DecodeLimits limits{.payload_bytes_max = kDecoderBytesMax};
   wire::EventBatch batch;
   std::string text;
-  for (const TrtllmNumbers::Message& message : *messages) {
+  for (const TrtllmNumbers::Message& message : messages) {
     text += text.empty() ? "" : " ";
     if (!decoder.Decode(std::as_bytes(std::span(message.payload)), limits, 0, batch)) {
       text += "refused";
@@ -133,7 +163,7 @@ TEST(TrtllmNumbers, MessagesAreWithinTheLimitsOfTheDecoder) {
   EXPECT_EQ(Decoded("[" + many + "]"), "4 3 1") << "more bytes than a decoder takes";
   EXPECT_EQ(Decoded(List({Event(0), named(1, kDecoderBytesMax / 4 * 3), Event(2)})), "1 1 1")
       << "one event beyond it is alone";
-  EXPECT_EQ(Decoded(List({Event(0), named(1, kDecoderBytesMax), Event(2)})), "1 refused 1")
+  EXPECT_EQ(Decoded(List({Event(0), named(1, kDecoderBytesMax), Event(2)})), "2+1bad")
       << "one beyond what a decoder takes costs itself";
 }
 
@@ -157,8 +187,8 @@ TEST(TrtllmNumbers, AnEventThatIsNoJsonCostsItself) {
       {"of a rank", List({Event(0, 1), bad(1), Event(2, 1), Event(0, 2)}), "0:3 1:1", "2+1bad 1"},
       {"of another rank", List({Event(0, 1), bad(0), Event(1, 1)}), "0:3", "2+1bad"},
       {"no value at all", List({Event(0), "", Event(1)}), "0:2", "2+1bad"},
-      {"the list does not end", "[" + Event(0) + "," + bad(1), "bad_json", "bad_json"},
-      {"nothing is known to be missing", bad(0), "bad_json", "bad_json"},
+      {"the list does not end", "[" + Event(0) + "," + bad(1), "0:1 2:0", "1 0"},
+      {"without a list", bad(0), "0:1", "0+1bad"},
   };
   for (const auto& row : rows) {
     SCOPED_TRACE(row.id);
@@ -171,8 +201,10 @@ TEST(TrtllmNumbers, AnEventThatIsNoJsonCostsItself) {
 TEST(TrtllmNumbers, EventsWithoutIdsStayTogether) {
   TrtllmNumbers numbers;
   EXPECT_EQ(Take(numbers, R"([{"data":{}},7,{"data":{}}])"), "0:0");
-  EXPECT_EQ(Take(numbers, "7"), "bad_json");
-  EXPECT_EQ(Take(numbers, ""), "bad_json");
+  EXPECT_EQ(Take(numbers, "7"), "2:0");
+  EXPECT_EQ(Take(numbers, ""), "");
+  EXPECT_EQ(Take(numbers, R"([{"data":{}}])"), "3:0");
+  EXPECT_EQ(Take(numbers, ""), "5:0");
 }
 
 }  // namespace

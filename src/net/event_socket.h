@@ -12,16 +12,22 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/reused_lists.h"
 
 namespace kvr::net {
 
 // The parts of one message. Reused from message to message so that receiving allocates nothing once
-// the parts are warm; valid until the next receive.
+// the parts are warm, but for those of extraordinary size (ReusedLists); valid until the next
+// receive.
 class Frames {
  public:
   [[nodiscard]] std::size_t size() const { return count_; }
   [[nodiscard]] std::span<const std::byte> operator[](std::size_t i) const { return parts_[i]; }
-  void Clear() { count_ = 0; }
+  void Clear() {
+    count_ = 0;
+    if (looks_.IsDue()) [[unlikely]]
+      GiveBack();
+  }
   std::vector<std::byte>& Add() {
     if (count_ == parts_.size()) parts_.emplace_back();
     parts_[count_].clear();
@@ -29,8 +35,18 @@ class Frames {
   }
 
  private:
+  void GiveBack() {
+    if (parts_.size() > kPartsKeptMax) std::vector<std::vector<std::byte>>().swap(parts_);
+    for (std::vector<std::byte>& part : parts_) {
+      if (part.capacity() > ReusedLists::kKeptBytesMax) std::vector<std::byte>().swap(part);
+    }
+  }
+
+  static constexpr std::size_t kPartsKeptMax = 64;  // no message of ours has more than a few
+
   std::vector<std::vector<std::byte>> parts_;
   std::size_t count_ = 0;
+  ReusedLists looks_;
 };
 
 // What happened to the connection under a socket, as far as the transport tells.
@@ -67,6 +83,9 @@ class EventPoller {
   // Returns when a socket has a message or link event, at Wake, or after `timeout`.
   virtual void Wait(Nanos timeout) = 0;
   virtual void Wake() = 0;
+  // For people: why nothing comes from an endpoint that is subscribed to, or what of it was lost;
+  // empty when nobody knows of anything.
+  virtual std::string NoteOf(const std::string& /*endpoint*/) { return {}; }
 };
 
 // One per process or simulation; thread-safe; outlives its pollers.

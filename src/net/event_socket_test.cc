@@ -694,5 +694,16 @@ TEST(EventPublisher, ATakenAddressIsNamedInTheError) {
   EXPECT_NE(second.error().message.find(publisher->endpoint()), std::string::npos);
 }
 
+TEST(Frames, KeepTheRoomOfOrdinaryPartsAndGiveBackThatOfOthers) {
+  Frames frames;
+  frames.Add().resize(100);
+  frames.Add().resize(ReusedLists::kKeptBytesMax + 1);
+  for (std::uint32_t i = 0; i < ReusedLists::kLookEvery; ++i)
+    frames.Clear();
+  EXPECT_EQ(frames.size(), 0u);
+  EXPECT_GE(frames.Add().capacity(), 100u);
+  EXPECT_EQ(frames.Add().capacity(), 0u);
+}
+
 }  // namespace
 }  // namespace kvr::net

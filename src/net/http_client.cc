@@ -457,7 +457,7 @@ Task<Result<std::unique_ptr<HttpStream>>> HttpClient::Impl::Open(const Url& peer
                                  deadline, request.method == "HEAD");
     auto answered = co_await stream->Exchange(*head, request.body);
     if (answered) co_return std::unique_ptr<HttpStream>(std::move(stream));
-    if (!reused || !stream->found_dead())
+    if (!reused || !stream->found_dead() || !options.send_again)
       co_return tl::make_unexpected(std::move(answered).error());
     connection = nullptr;
   }

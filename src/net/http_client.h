@@ -43,6 +43,9 @@ class HttpClient {
     std::size_t response_bytes_max = 64u << 20;  // Fetch
     std::size_t idle_connections_max = 1'024;    // per thread and peer
     Millis idle_timeout{30'000};
+    // Whether a request goes out a second time, over a fresh connection, when a kept-alive one
+    // turns out dead before any byte of the answer. The peer may have read the first one.
+    bool send_again = true;
   };
 
   // `runtime` must outlive the client.
@@ -53,7 +56,8 @@ class HttpClient {
 
   // Sends the request (Host, Content-Length and Connection are set here; request.target is appended
   // to peer.prefix) and waits for the head. The body of `request` is sent byte for byte. A pooled
-  // connection that turns out dead before any byte of the answer is replaced once by a fresh one.
+  // connection that turns out dead before any byte of the answer is replaced once by a fresh one,
+  // unless options say otherwise: kUpstream then.
   // kUnavailable: no connection, also none within connect_timeout: nothing was sent. kOverloaded:
   // none for want of descriptors, memory or ports of ours, which is logged and says nothing about
   // the peer. kTimeout: no head within the read time-out. kUpstream: no HTTP answer, or one that

@@ -397,6 +397,34 @@ TEST_F(HttpClientTest, AStaleConnectionIsReplacedOnce) {
   }
 }
 
+// The peer may have done already what it was asked for.
+TEST_F(HttpClientTest, ARequestThatMustNotBeSentTwiceIsNot) {
+  HttpClient::Options options;
+  options.send_again = false;
+  HttpClient client(runtime_, options);
+  RawServer server;
+  const auto fetch = [&](const HttpRequest& request) {
+    return std::async(std::launch::async, [&, request] {
+      Result<HttpResponse> answer = Fail(ErrorCode::kCancelled, "");
+      runtime_.RunBlocking([&]() -> Task<void> {
+        answer = co_await client.Fetch(Loopback(server.port()), request);
+      });
+      return answer;
+    });
+  };
+  auto first = fetch(Get("/1"));
+  auto old = server.Accept();
+  old->ReadUntil("\r\n\r\n");
+  old->Send(kEmptyOk);
+  ASSERT_TRUE(first.get());
+  auto second = fetch(Post("/2", "body"));
+  EXPECT_THAT(old->ReadUntil("body"), HasSubstr("POST /2"));
+  old->Close();
+  const auto response = second.get();
+  ASSERT_FALSE(response);
+  EXPECT_EQ(response.error().code, ErrorCode::kUpstream);
+}
+
 TEST_F(HttpClientTest, APeerThatTakesNoConnectionIsUnavailable) {
   HttpClient::Options options;
   options.connect_timeout = Millis{50};

@@ -68,6 +68,7 @@ bool BlockHasher::AppendBlocks(const EventBatch& batch, const EngineEvent& event
   if (how_.seed.raw() != raw) how_.seed = hashing::Seed::FromRaw(raw);
   how_.block_size = block_size;
   how_.eagle = event.eagle;
+  scratch_.Look(keyed_, plain_hashes_, pad_scratch_);
   keyed_.clear();
   bool complete = nameless == 0 && (!event.odd_lora_id || !event.lora_name.empty());
   if (!HasNoKeys(batch, event)) {
@@ -101,6 +102,7 @@ void BlockHasher::AppendNames(std::span<const EngineHash> names, std::vector<Pla
 std::span<const BlockHash> BlockHasher::TokenHashes(const EventBatch& batch,
                                                     const EngineEvent& event,
                                                     std::uint32_t block_size) {
+  token_scratch_.Look(token_hashes_);
   hashing::HashBlocks(batch.TokensOf(event), {block_size, event.eagle, {}}, token_hashes_);
   return token_hashes_;
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/reused_lists.h"
 #include "hashing/block_hash.h"
 #include "model/ids.h"
 #include "model/placement_event.h"
@@ -55,6 +56,8 @@ class BlockHasher {
   std::vector<BlockHash> plain_hashes_;
   std::vector<BlockHash> token_hashes_;
   std::vector<TokenId> pad_scratch_;
+  ReusedLists scratch_;        // looks at them
+  ReusedLists token_scratch_;  // ... and at token_hashes_, which are used longer
 };
 
 }  // namespace kvr::placement

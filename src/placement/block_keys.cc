@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "hashing/cache_salt.h"
 #include "hashing/xxh3.h"
 #include "wire/hex_digest.h"
 #include "wire/msgpack_reader.h"
@@ -17,7 +18,7 @@ using wire::EventBatch;
 using wire::ExtraKey;
 
 // How a client may tell its salt from all the other texts among the keys.
-constexpr std::string_view kSaltTag = "dynamo-cache-salt:";
+using hashing::kSaltTag;
 constexpr std::uint64_t kMmNameSeed = 0;
 constexpr std::uint64_t kUnmappedSeed = 2;
 
@@ -154,13 +155,13 @@ bool IsSaltTagged(const Meaning& key) {
 
 // What an IsSaltTagged key names; may be empty.
 std::string_view TaggedSalt(const Meaning& key) {
-  return key.kind == Meaning::Kind::kSalt ? key.text : key.text.substr(kSaltTag.size());
+  return key.kind == Meaning::Kind::kSalt ? key.text : hashing::NamedSalt(key.text);
 }
 
 }  // namespace
 
 std::string_view SaltOf(const EventBatch& batch, const EngineEvent& event) {
-  if (event.cache_salt) return *event.cache_salt;
+  if (event.cache_salt) return hashing::NamedSalt(*event.cache_salt);
   LoraSkipper lora(event.lora_name);
   std::string_view untagged;
   std::size_t untagged_count = 0;

@@ -112,6 +112,10 @@ std::string_view BatchErrorDetail(wire::DecodeErrc error, std::size_t payload_by
   }
   if (error != wire::DecodeErrc::kOverLimit) return wire::DecodeErrcName(error);
   if (payload_bytes > limits.payload_bytes_max) return "over_limit: longer than 64 MiB";
+  if (payload_bytes > limits.json_bytes_max) {
+    return "over_limit: JSON longer than 32 MiB, or more events than "
+           "`ingest.message_events_max`, which can be raised";
+  }
   return "over_limit: more events than `ingest.message_events_max`, which can be raised";
 }
 

@@ -8,17 +8,21 @@
 #include <optional>
 #include <vector>
 
+#include "base/reused_lists.h"
 #include "model/ids.h"
 
 namespace kvr::placement {
 
-// A set that is emptied by counting on, so that a new round costs nothing. Not thread-safe.
+// A set that is emptied by counting on, so that a new round costs nothing. Keeps its room, but for
+// what only an extraordinary event needed. Not thread-safe.
 class HashSet {
  public:
   // Replaces the content. Whether a store of these blocks behind `parent` has one that would stand
   // behind itself; `name_of` is a block's name.
   template <typename Blocks, typename NameOf>
   bool FindRepeated(std::optional<EngineHash> parent, const Blocks& blocks, const NameOf& name_of) {
+    if (looks_.IsDue()) [[unlikely]]
+      GiveBack();
     if (blocks.size() == 1) return parent == name_of(blocks.front());
     Begin(blocks.size() + 1);
     if (parent) Insert(*parent);
@@ -50,6 +54,10 @@ class HashSet {
     }
   }
 
+  void GiveBack() {
+    if (slots_.size() * sizeof(Slot) > ReusedLists::kKeptBytesMax) std::vector<Slot>().swap(slots_);
+  }
+
   struct Slot {
     EngineHash hash{};
     std::uint64_t round = 0;
@@ -62,6 +70,7 @@ class HashSet {
 
   std::vector<Slot> slots_;
   std::uint64_t round_ = 0;
+  ReusedLists looks_;
 };
 
 }  // namespace kvr::placement

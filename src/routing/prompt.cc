@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "hashing/block_hash.h"
+#include "hashing/cache_salt.h"
 
 namespace kvr::routing {
 
@@ -37,9 +38,9 @@ Prompt ReadPrompt(const RouteRequest& request, std::uint32_t block_size, bool ea
                   PromptBuffers& buffers) {
   Prompt prompt{request.isl_tokens, request.block_hashes, request.sequence_hashes};
   if (!request.tokens.empty()) {
-    const hashing::BlockHashing how{.block_size = block_size,
-                                    .eagle = eagle,
-                                    .seed = hashing::Seed(request.lora_name, request.cache_salt)};
+    const std::string_view salt = hashing::NamedSalt(request.cache_salt);
+    const hashing::BlockHashing how{
+        .block_size = block_size, .eagle = eagle, .seed = hashing::Seed(request.lora_name, salt)};
     hashing::HashBlocks(request.tokens, how, request.mm, buffers.blocks);
     prompt.isl_tokens = request.tokens.size();
     prompt.blocks = buffers.blocks;

@@ -11,6 +11,7 @@
 
 #include "base/rng.h"
 #include "model/side_group.h"
+#include "routing/prompt.h"
 #include "routing/router_fixture.h"
 
 namespace kvr::routing {
@@ -144,6 +145,21 @@ TEST_F(RouterTest, IdentityKeepsPromptsApart) {
   request.lora_name = {};
   request.cache_salt = "tenant-a";
   EXPECT_EQ(Route(request).overlap.device(), 0u);
+}
+
+// As among an engine's keys: a client may have put the tag there by itself.
+TEST_F(RouterTest, ATaggedSaltIsTheSaltBehindTheTag) {
+  AddWorker(1);
+  const auto prompt = MakePrompt(1, 4);
+  RouteRequest request = RequestFor(prompt);
+  std::vector<BlockHash> blocks;
+  hashing::HashBlocks(prompt, {.block_size = kBlockSize, .seed = hashing::Seed("", "t")}, blocks);
+  for (const std::string_view salt : {"t", "dynamo-cache-salt:t"}) {
+    request.cache_salt = salt;
+    PromptBuffers buffers;
+    const Prompt read = ReadPrompt(request, kBlockSize, false, buffers);
+    EXPECT_EQ(std::vector<BlockHash>(read.blocks.begin(), read.blocks.end()), blocks) << salt;
+  }
 }
 
 TEST_F(RouterTest, HashesDoAsWellAsTokens) {

@@ -98,12 +98,14 @@ std::optional<RankWatch::Note> RankWatch::NoteOf(const fleet::RankEntry& entry, 
   if (status.reason == StateReason::kConnecting || status.reason == StateReason::kNoEventSource) {
     if (seen.impatient || now - seen.first < options_.patience) return std::nullopt;
     seen.impatient = true;
+    const std::string known = health.feed_note();
     return Note{
         entry.rank, true,
-        fmt::format("{}: no connection to its event stream {} yet, {} s after the start; "
-                    "is the host name right, and does the engine publish there?",
+        fmt::format("{}: no connection to its event stream {} yet, {} s after the start; {}",
                     NameOf(entry.rank), endpoint,
-                    std::chrono::duration_cast<std::chrono::seconds>(now - seen.first).count())};
+                    std::chrono::duration_cast<std::chrono::seconds>(now - seen.first).count(),
+                    known.empty() ? "is the host name right, and does the engine publish there?"
+                                  : std::string_view(known))};
   }
   const std::uint64_t restarts = health.count(RankCount::kRestarts) - seen.restarts;
   const std::uint64_t losses = health.count(RankCount::kDisconnects) - seen.disconnects;

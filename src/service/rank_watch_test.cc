@@ -121,6 +121,20 @@ TEST_F(RankWatchTest, AnEndpointThatNeverConnectsIsWarnedOfOnce) {
   EXPECT_THAT(Look(), ::testing::IsEmpty());
 }
 
+TEST_F(RankWatchTest, WhyAnEndpointDoesNotConnectIsToldWhereItIsKnown) {
+  Set(RankState::kBlind, StateReason::kConnecting, "a guess");
+  HealthOf().SetFeedNote("cannot connect to engine:8000: Connection refused");
+  EXPECT_THAT(Look(), ::testing::IsEmpty());
+  clock_.Advance(10 * kSecond);
+  EXPECT_THAT(Look(), ::testing::ElementsAre(
+                          HasSubstr("10 s after the start; cannot connect to engine:8000")));
+  HealthOf().SetFeedNote("POST /kv_cache_events is answered with the status 401");
+  Set(RankState::kBlind, StateReason::kRefused, "a guess");
+  EXPECT_THAT(Look(), ::testing::ElementsAre(HasSubstr(
+                          "blind (connecting) -> blind (refused): POST /kv_cache_events is "
+                          "answered with the status 401")));
+}
+
 TEST_F(RankWatchTest, ManyAtOnceAreToldByFurtherLooks) {
   for (std::uint64_t id = 2; id <= 5; ++id)
     ASSERT_TRUE(catalog_.Add(Spec(id)).has_value());

@@ -96,9 +96,12 @@ void MockServer::AddRoutes() {
                 }));
   server_.Route("GET", "/metrics", AtOnce([this](const auto&) { return Metrics(); }));
   if (engine_->pulled()) {
-    server_.Route("GET", "/kv_cache_events", AtOnce([this](const auto&) {
-                    return net::JsonResponse(200, engine_->DrainEvents());
-                  }));
+    // The engine has it for POST only; GET is for people.
+    for (const char* const method : {"POST", "GET"}) {
+      server_.Route(method, "/kv_cache_events", AtOnce([this](const auto&) {
+                      return net::JsonResponse(200, engine_->DrainEvents());
+                    }));
+    }
   }
   server_.Route("GET", "/mock/blocks", AtOnce([this](const auto&) { return Blocks(); }));
   server_.Route("POST", "/reset_prefix_cache", AtOnce([this](const auto&) {

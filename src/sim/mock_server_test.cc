@@ -474,6 +474,17 @@ TEST_F(MockServerTest, UnknownDialectsAndTakenPortsAreErrors) {
   EXPECT_EQ(server.error().code, ErrorCode::kIo);
 }
 
+// trtllm-serve has the path for POST.
+TEST_F(MockServerTest, APulledDialectIsAskedWithPostOrGet) {
+  options_.engine.dialect = "trtllm-json";
+  Start();
+  Complete(Tokens(9));
+  EXPECT_THAT(Body("POST", "/kv_cache_events"), HasSubstr(R"("stored")"));
+  EXPECT_EQ(Body("POST", "/kv_cache_events"), "[]") << "asking drains it";
+  Complete(Tokens(9, 100));
+  EXPECT_THAT(Body("GET", "/kv_cache_events"), HasSubstr(R"("stored")"));
+}
+
 TEST_F(MockServerTest, ReplayInTheNewLayoutWithTopic) {
   options_.engine.replay_layout = net::ReplayLayout::kTopicSeqPayload;
   options_.engine.topic = "kv@pod";

@@ -12,11 +12,14 @@
 
 namespace kvr::wire {
 
-// Ceilings that hold whatever the peer sends. The first two refuse the batch; an event that would
+// Ceilings that hold whatever the peer sends. The first three refuse the batch; an event that would
 // cross one of the others is refused alone. An engine flushes once a step, so a real batch stays
 // below a hundredth of them; a bridge that collects for long may need more.
 struct DecodeLimits {
   std::size_t payload_bytes_max = std::size_t{64} << 20;
+  // Of JSON, of which a parser takes many times the text's size. Some 500,000 tokens of
+  // TensorRT-LLM's, which hands out no more of one prompt at once.
+  std::size_t json_bytes_max = std::size_t{32} << 20;
   std::size_t events_max = 65'536;
   std::size_t blocks_max = std::size_t{1} << 20;
   std::size_t tokens_max = std::size_t{1} << 23;

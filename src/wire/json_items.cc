@@ -65,4 +65,12 @@ void JsonItems::PassEndOfItem() {
   PassSpace();
 }
 
+bool HasMoreItems(std::span<const std::byte> list, std::size_t items) {
+  JsonItems all(list);
+  std::size_t count = 0;
+  while (count <= items && all.Next())
+    ++count;
+  return count > items;
+}
+
 }  // namespace kvr::wire

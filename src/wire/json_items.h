@@ -39,4 +39,7 @@ class JsonItems {
   bool closed_ = false;
 };
 
+// Whether a list has more than so many items, empty ones counted. Reads no further than that takes.
+bool HasMoreItems(std::span<const std::byte> list, std::size_t items);
+
 }  // namespace kvr::wire

@@ -1,7 +1,10 @@
 #include "wire/json_to_msgpack.h"
 
+#include <algorithm>
+
 #include <simdjson.h>
 
+#include "wire/json_room.h"
 #include "wire/msgpack_writer.h"
 
 namespace kvr::wire {
@@ -70,6 +73,8 @@ bool Write(const dom::element& value, std::size_t depth, MsgpackWriter& out) {
 class JsonToMsgpack::Impl {
  public:
   dom::parser parser;
+  JsonRoom room;
+  ReusedLists looks;
 };
 
 JsonToMsgpack::JsonToMsgpack() : impl_(std::make_unique<Impl>()) {}
@@ -80,8 +85,15 @@ JsonToMsgpack& JsonToMsgpack::operator=(JsonToMsgpack&&) noexcept = default;
 Result<void, DecodeError> JsonToMsgpack::Convert(std::span<const std::byte> text,
                                                  const DecodeLimits& limits, std::string& out) {
   out.clear();
-  const auto refuse = [](DecodeErrc code) { return tl::make_unexpected(DecodeError{code, 0}); };
-  if (text.size() > limits.payload_bytes_max) return refuse(DecodeErrc::kOverLimit);
+  impl_->room.Look(impl_->parser);
+  if (impl_->looks.IsDue() && out.capacity() > ReusedLists::kKeptBytesMax) std::string().swap(out);
+  const auto refuse = [this](DecodeErrc code) {
+    JsonRoom::GiveBack(impl_->parser);
+    return tl::make_unexpected(DecodeError{code, 0});
+  };
+  if (text.size() > std::min(limits.payload_bytes_max, limits.json_bytes_max)) {
+    return refuse(DecodeErrc::kOverLimit);
+  }
   dom::element root;
   const auto parsed =
       impl_->parser.parse(reinterpret_cast<const char*>(text.data()), text.size()).get(root);

@@ -12,7 +12,8 @@
 
 namespace kvr::wire {
 
-// Not thread-safe. Reuses its memory from call to call.
+// Not thread-safe. Reuses its memory, and that of `out`, from call to call, but for what only an
+// extraordinary text needed.
 class JsonToMsgpack {
  public:
   JsonToMsgpack();

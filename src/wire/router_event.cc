@@ -50,16 +50,21 @@ bool TakeList(RouterContext& context) {
   return true;
 }
 
-bool TakeEnvelope(RouterContext& context, std::span<const std::byte>& payload) {
+// `topic`, unless it is null, is set when the envelope has one.
+bool TakeEnvelope(RouterContext& context, std::span<const std::byte>& payload,
+                  std::optional<std::string_view>* topic = nullptr) {
   static constexpr std::array<std::string_view, 5> kFields = {"publisher_id", "sequence",
                                                               "published_at", "topic", "payload"};
   return ReadStruct(context, kFields, 0b10011, [&](std::size_t field) {
     MsgpackReader& in = context.in;
     if (field == 0) return ReadU64(in, context.batch.publisher_id.emplace());
     if (field == 1) return ReadU64(in, context.batch.sequence.emplace());
-    if (field != 4) return in.Skip(context.limits.depth_max);
     const std::size_t start = in.offset();
     MsgpackItem item;
+    if (field == 3 && topic != nullptr && PeekItem(in, item) && item.kind == Kind::kString) {
+      return in.ReadText(topic->emplace());
+    }
+    if (field != 4) return in.Skip(context.limits.depth_max);
     if (!in.Read(item)) return false;
     if (item.kind != Kind::kBin) return in.Fail(DecodeErrc::kWrongType, start);
     payload = std::as_bytes(std::span(item.bytes));
@@ -104,13 +109,8 @@ bool TakePayload(RouterContext& context, Shape shape) {
 void RouterBatch::Clear() {
   publisher_id.reset();
   sequence.reset();
-  events.clear();
-  bad.clear();
   skipped = {};
-  blocks.clear();
-  removed.clear();
-  mm_objects.clear();
-  mm_offsets.clear();
+  reused.Empty(events, bad, blocks, removed, mm_objects, mm_offsets);
 }
 
 bool LooksLikeRouterEvents(std::span<const std::byte> payload) {
@@ -155,8 +155,11 @@ std::optional<EnvelopeIds> ReadEnvelopeIds(std::span<const std::byte> envelope) 
   const DecodeLimits limits;
   RouterContext context{in, batch, limits};
   std::span<const std::byte> payload;
-  if (!TakeEnvelope(context, payload)) return std::nullopt;
-  return EnvelopeIds{*batch.publisher_id, *batch.sequence};
+  EnvelopeIds ids;
+  if (!TakeEnvelope(context, payload, &ids.topic)) return std::nullopt;
+  ids.publisher_id = *batch.publisher_id;
+  ids.sequence = *batch.sequence;
+  return ids;
 }
 
 Result<std::span<const std::byte>, DecodeError> UnframeRouterEvents(

@@ -17,6 +17,7 @@
 #include "wire/decode_error.h"
 #include "wire/event_batch.h"
 #include "wire/event_decoder.h"
+#include "wire/reused_lists.h"
 
 namespace kvr::wire {
 
@@ -76,7 +77,8 @@ struct RouterSkipped {
   std::uint32_t sce = 0;
 };
 
-// Reused from message to message: once warm, decoding into it allocates nothing. Not thread-safe.
+// Reused from message to message: once warm, decoding into it allocates nothing, but for
+// extraordinary batches (ReusedLists). Not thread-safe.
 struct RouterBatch {
   std::optional<std::uint64_t> publisher_id;  // of the envelope
   std::optional<std::uint64_t> sequence;      // of the envelope
@@ -88,6 +90,7 @@ struct RouterBatch {
   std::vector<EngineHash> removed;
   std::vector<RouterMmObject> mm_objects;
   std::vector<std::array<std::uint32_t, 2>> mm_offsets;  // [start, end)
+  ReusedLists reused;
 
   void Clear();
 };
@@ -113,6 +116,7 @@ Result<std::span<const std::byte>, DecodeError> UnframeRouterEvents(
 struct EnvelopeIds {
   std::uint64_t publisher_id = 0;
   std::uint64_t sequence = 0;
+  std::optional<std::string_view> topic;  // borrowed from the envelope
 };
 std::optional<EnvelopeIds> ReadEnvelopeIds(std::span<const std::byte> envelope);
 

@@ -11,6 +11,7 @@
 #include "wire/batch_mark.h"
 #include "wire/hex_digest.h"
 #include "wire/json_items.h"
+#include "wire/json_room.h"
 #include "wire/readable_list.h"
 #include "wire/trtllm_memory.h"
 
@@ -21,6 +22,10 @@ namespace dom = simdjson::dom;
 
 // The medium of each cache level; deeper ones do not exist.
 constexpr std::array<std::string_view, 3> kLevelMedia = {"GPU", "CPU", "DISK"};
+
+// The events of a longer text are counted before it is parsed: to look at an ordinary one twice
+// would cost more than parsing it can.
+constexpr std::size_t kUncountedBytesMax = std::size_t{4} << 20;
 
 // The value under `key`; none when it is absent or null.
 std::optional<dom::element> Find(const dom::element& object, std::string_view key) {
@@ -88,7 +93,13 @@ class TrtllmJsonDecoder::Impl {
     payload_ = payload;
     places_.reset();
     block_size_ = block_size;
-    if (payload.size() > limits.payload_bytes_max) return Refuse(DecodeErrc::kOverLimit);
+    room_.Look(parser_);
+    if (payload.size() > std::min(limits.payload_bytes_max, limits.json_bytes_max)) {
+      return Refuse(DecodeErrc::kOverLimit);
+    }
+    if (payload.size() > kUncountedBytesMax && HasMoreItems(payload, limits.events_max)) {
+      return Refuse(DecodeErrc::kOverLimit);
+    }
     dom::element root;
     std::optional<ReadableList> readable;
     if (!Parse({reinterpret_cast<const char*>(payload.data()), payload.size()}, root)) {
@@ -128,7 +139,8 @@ class TrtllmJsonDecoder::Impl {
  private:
   using Outcome = std::optional<DecodeErrc>;
 
-  static Result<void, DecodeError> Refuse(DecodeErrc code) {
+  Result<void, DecodeError> Refuse(DecodeErrc code) {
+    JsonRoom::GiveBack(parser_);
     return tl::make_unexpected(DecodeError{code, 0});
   }
 
@@ -442,6 +454,7 @@ class TrtllmJsonDecoder::Impl {
   }
 
   dom::parser parser_;
+  JsonRoom room_;
   const DecodeLimits* limits_ = nullptr;
   std::span<const std::byte> payload_;
   std::optional<JsonItems> places_;  // made for the first bad event

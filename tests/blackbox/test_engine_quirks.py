@@ -237,9 +237,9 @@ class ShortPrompts(IndexerTest):
 
 
 class Lists(http.server.BaseHTTPRequestHandler):
-    """GET /kv_cache_events: what waits, once."""
+    """POST /kv_cache_events: what waits, once."""
 
-    def do_GET(self):
+    def do_POST(self):
         with self.server.lock:
             waiting, self.server.waiting = self.server.waiting, []
         body = json.dumps(waiting).encode()

@@ -239,11 +239,11 @@ class AfterAWarmStart(unittest.TestCase):
 
 
 class List(http.server.BaseHTTPRequestHandler):
-    """GET /kv_cache_events, which empties `server.events`."""
+    """POST /kv_cache_events, which empties `server.events`."""
 
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self):
+    def do_POST(self):
         with self.server.lock:
             self.server.readers.add(self.client_address)
             body = json.dumps(self.server.events).encode()

@@ -3,8 +3,10 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/reused_lists.h"
 #include "support/alloc_counter.h"
 #include "support/engine_samples.h"
 #include "support/json_msgpack.h"
@@ -132,6 +134,107 @@ TEST(Allocations, RouterEventsIntoAWarmBatchMakeNone) {
   ExpectNoAllocations({std::string(reinterpret_cast<const char*>(packed.data()), packed.size())},
                       3);
   ExpectNoAllocations({list}, 3);
+}
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+// What a translator keeps beyond what it kept before it read `payload`: at once, and after as many
+// ordinary messages as it takes to look twice.
+struct Kept {
+  std::int64_t at_once = 0;
+  std::int64_t later = 0;
+};
+Kept KeptAfter(const std::string& payload, const std::string& ordinary) {
+  placement::TranslatorOptions options = StreamOptions();
+  options.memory.counted_blocks_max = 16;
+  placement::EventTranslator translator(options);
+  placement::PlacementBatch out;
+  const auto translate = [&](const std::string& text, int times) {
+    for (int i = 0; i < times; ++i)
+      (void)translator.Translate(std::as_bytes(std::span(text)), out);
+  };
+  constexpr int kLooks = 2 * static_cast<int>(ReusedLists::kLookEvery);
+  translate(ordinary, kLooks);
+  const std::int64_t before = HeapOfThisThread();
+  Kept kept;
+  translate(payload, 1);
+  kept.at_once = HeapOfThisThread() - before;
+  translate(ordinary, kLooks);
+  kept.later = HeapOfThisThread() - before;
+  return kept;
+}
+std::string Numbers(std::size_t count) {
+  std::string text(2 * count, '0');
+  for (std::size_t i = 1; i < text.size(); i += 2)
+    text[i] = ',';
+  text.back() = ' ';
+  return text;
+}
+
+// A parser reserves 14 bytes for each byte of a text before it has looked at any.
+TEST(Allocations, AJsonListOfTooManyItemsIsNotParsed) {
+  const std::string list = "[" + Numbers(std::size_t{4} << 20) + "]";
+  placement::EventTranslator translator(StreamOptions());
+  placement::PlacementBatch out;
+  const std::uint64_t made = AllocationsIn([&] {
+    const auto translated = translator.Translate(std::as_bytes(std::span(list)), out);
+    ASSERT_FALSE(translated);
+    EXPECT_EQ(translated.error().code, wire::DecodeErrc::kOverLimit);
+  });
+  EXPECT_EQ(made, 0u);
+}
+
+TEST(Allocations, ALongJsonTextIsNotParsed) {
+  const std::string list = R"([{"worker_id":[)" + Numbers(std::size_t{16} << 20) + "]}]";
+  placement::EventTranslator translator(StreamOptions());
+  placement::PlacementBatch out;
+  const std::uint64_t made = AllocationsIn([&] {
+    const auto translated = translator.Translate(std::as_bytes(std::span(list)), out);
+    ASSERT_FALSE(translated);
+    EXPECT_EQ(translated.error().code, wire::DecodeErrc::kOverLimit);
+  });
+  EXPECT_EQ(made, 0u);
+}
+
+TEST(Allocations, TheRoomOfAnExtraordinaryMessageIsGivenBack) {
+  // Lists of a few bytes a block stay below what is kept of each.
+  constexpr std::int64_t kOrdinary = 20 * kMiB;
+  const std::string numbers = Numbers(std::size_t{1} << 20);
+  const std::string lists = R"([{"event_id":0,"data":{"type":"removed","block_hashes":[1]}}])";
+  const Kept list = KeptAfter(
+      R"([{"event_id":1,"data":{"type":"removed","block_hashes":[1],"x":[)" + numbers + "]}}]",
+      lists);
+  EXPECT_GT(list.at_once, 16 * kMiB);
+  EXPECT_LT(list.later, kMiB);
+
+  const auto router = [](const std::string& data) {
+    return R"([{"worker_id":1,"event":{"event_id":5,"data":)" + data + R"(,"dp_rank":0}}])";
+  };
+  std::string blocks;
+  for (int i = 1; i <= 400'000; ++i)
+    blocks += fmt::format(R"({}{{"block_hash":{},"tokens_hash":7}})", i == 1 ? "" : ",", i);
+  const Kept routed =
+      KeptAfter(router(R"({"stored":{"parent_hash":null,"blocks":[)" + blocks + "]}}"),
+                router(R"({"stored":{"parent_hash":null,"blocks":[)"
+                       R"({"block_hash":1,"tokens_hash":7}]}})"));
+  EXPECT_GT(routed.at_once, 64 * kMiB);
+  EXPECT_LT(routed.later, kOrdinary);
+
+  // Of an engine: sets of names and hashes are kept for each store.
+  std::string frame;
+  std::string ordinary;
+  for (const std::uint32_t count : {1'000'000u, 2u}) {
+    std::vector<EngineHash> hashes;
+    for (std::uint32_t i = 1; i <= count; ++i)
+      hashes.push_back(EngineHash{i});
+    wire::EventBatch events;
+    events.AddStored(hashes, std::nullopt, std::vector<TokenId>(std::size_t{4} * count, 7), 4)
+        .medium = "GPU";
+    EncodeEventBatch(events, *wire::DialectByName("vllm-0.24"), count == 2 ? ordinary : frame);
+  }
+  const Kept stored = KeptAfter(frame, ordinary);
+  EXPECT_GT(stored.at_once, 64 * kMiB);
+  EXPECT_LT(stored.later, kOrdinary);
 }
 
 // A hybrid model: main group, window, state, a further main group and one of which no kind is told.

@@ -57,6 +57,8 @@ TEST(ExtraKeyRows, Salts) {
   Expect("X4", {{{StA(R"([["dynamo-cache-salt:"]])")}, "stored device 11=A"}});
   Expect("X8", {{{StA("[[" + Quoted("dynamo-cache-salt:" + kDigest) + "]]")},
                  "stored device 11=" + Local('A', "", kDigest)}});
+  Expect("the field itself", {{{StA("[]", R"("cache_salt":"dynamo-cache-salt:t")")},
+                               "stored device 11=" + Local('A', "", "t")}});
   Expect("adapter on every block",
          {{{St("11,12", "null", "1,2,3,4,5,6,7,8", Keys(R"([["adapter"],["adapter"]],)") + lora)},
            "stored device 11=" + Local('A', "adapter") + " 12=" + Local('B', "adapter")}});

@@ -13,6 +13,7 @@
 
 #include "base/json_writer.h"
 #include "hashing/block_hash.h"
+#include "hashing/cache_salt.h"
 #include "model/overlap.h"
 #include "service/common_pages.h"
 #include "service/indexer/access_record.h"
@@ -100,7 +101,7 @@ struct IndexerService::Impl {
     hashing::BlockHashing how;
     how.block_size = index->block_size;
     how.eagle = body.eagle;
-    how.seed = hashing::Seed(body.lora_name, body.cache_salt);
+    how.seed = hashing::Seed(body.lora_name, hashing::NamedSalt(body.cache_salt));
     std::vector<BlockHash> blocks;
     hashing::HashBlocks(body.tokens, how, body.mm, blocks);
     return Answer(*index, blocks, body.include_zero, start, warnings);

@@ -1,8 +1,8 @@
-#include "wire/reused_lists.h"
+#include "base/reused_lists.h"
 
 #include <gtest/gtest.h>
 
-namespace kvr::wire {
+namespace kvr {
 namespace {
 
 TEST(ReusedLists, KeepRoomOfOrdinaryListsAndGiveBackThatOfOthers) {
@@ -21,4 +21,4 @@ TEST(ReusedLists, KeepRoomOfOrdinaryListsAndGiveBackThatOfOthers) {
 }
 
 }  // namespace
-}  // namespace kvr::wire
+}  // namespace kvr
