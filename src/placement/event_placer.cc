@@ -80,7 +80,7 @@ std::optional<DropReason> EventPlacer::Remove(const EngineEvent& event, const Ev
     FindTiers(hashes, memory.blocks, tiers_, stats_);
     for (std::size_t i = 0; i < kTierCount; ++i) {
       const std::size_t before = out.removed.size();
-      RemoveCopies(hashes, tiers_, static_cast<Tier>(i), memory.blocks, out.removed, stats_);
+      RemoveCopies(hashes, tiers_, static_cast<Tier>(i), memory, out.removed, stats_);
       EmitRemoved(event, before, static_cast<Tier>(i), memory, out);
     }
   } else {
@@ -142,8 +142,8 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
   if (!hash_only) {
     complete = hasher_.AppendBlocks(batch, event, named, salt, block_size, count, out.blocks);
     shown_.others = shown_.others || HasKeys(hasher_.keyed());
-    hash_only = off_device &&
-                IsElsewhere(std::span(out.blocks).subspan(before), event.parent, memory.blocks);
+    hash_only =
+        off_device && IsElsewhere(std::span(out.blocks).subspan(before), event.parent, memory);
     if (hash_only) out.blocks.resize(before);
   }
   if (hash_only) hasher_.AppendNames(names, out.blocks);
@@ -222,7 +222,7 @@ bool EventPlacer::StoreChunk(const EngineEvent& event, const EventBatch& batch, 
 void EventPlacer::CountCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts,
                               RankMemory& memory) {
   found_.Clear();
-  AddCopies(stored, facts, memory.blocks, found_, stats_);
+  AddCopies(stored, facts, memory, found_, stats_);
 }
 
 void EventPlacer::ExpireChunks(EventBatch& batch, RankMemory& memory, PlacementBatch& out) {

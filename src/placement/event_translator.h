@@ -68,7 +68,7 @@ class EventTranslator {
   [[nodiscard]] const TranslatorOptions& options() const;
   [[nodiscard]] const TranslatorStats& stats() const;
   // Entries of all tables of what earlier frames taught: bounded by MemoryLimits and `ranks_max`,
-  // whatever the frames say.
+  // whatever the frames say. Without the names that went last, of which there is a fixed number.
   [[nodiscard]] std::size_t remembered() const;
   // Heap of the tables that count the copies of blocks: what of it grows with the engine's cache.
   [[nodiscard]] std::size_t table_bytes() const;
