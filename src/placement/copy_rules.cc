@@ -216,7 +216,10 @@ void RemoveCopies(const EventBatch& batch, const EngineEvent& event, Tier tier, 
   ForEachAhead(
       batch.HashesOf(event), blocks, [](EngineHash hash) { return hash; },
       [&](std::size_t i, EngineHash hash) {
-        if (may_be_partial && blocks.Find(hash) == nullptr && memory.partials.Take(hash)) return;
+        if (may_be_partial && blocks.Find(hash) == nullptr && memory.partials.Take(hash)) {
+          ++stats.partial_removals;
+          return;
+        }
         const std::uint32_t left = batch.CopiesLeftOf(event, i);
         const std::size_t times = RemoveCopy(hash, tier, left, memory, stats.unmatched_removals);
         if (times == 0) ++stats.held_removals;

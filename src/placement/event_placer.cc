@@ -85,8 +85,13 @@ std::optional<DropReason> EventPlacer::Remove(const EngineEvent& event, const Ev
     }
   } else {
     const std::size_t before = out.removed.size();
+    const std::uint64_t pieces = stats_.partial_removals;
     RemoveCopies(batch, event, tier, memory, out.removed, stats_);
     EmitRemoved(event, before, tier, memory, out);
+    if (stats_.partial_removals != pieces) {
+      out.notes.push_back(
+          {event.index, 0, static_cast<std::uint32_t>(stats_.partial_removals - pieces)});
+    }
   }
   if (memory.chunks.begun()) {
     for (const EngineHash hash : hashes) {
@@ -111,6 +116,7 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
   const std::string_view named = SaltOf(batch, event);
   const Salt own = Salt::Named(named);
   NoteShown(event, own);
+  stats_.cut_blocks += event.left_out;
   if (event.hashes.count == 0) return DropReason::kEmptyStore;
   const Salt salt = InheritSalt(batch, event, tier, own, memory.blocks);
   if (salt.state == SaltState::kAmbiguous) return DropReason::kAmbiguousCacheNamespace;
@@ -159,6 +165,9 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
     return DropReason::kAmbiguousName;
   }
   PlacementEvent& placed = Emit(event, PlacementKind::kStored, tier, memory, out);
+  if (salt.state == SaltState::kSalted && own.state != SaltState::kSalted && !hash_only) {
+    out.notes.push_back({event.index, salt.mix, 0});
+  }
   placed.parent = event.parent;
   placed.hash_only = hash_only;
   placed.eligible = eligible;
