@@ -1,5 +1,5 @@
 // RouterEvents in MessagePack and JSON: decoding keeps its limits, what is encoded is decoded to
-// the same, and a translator takes whatever comes.
+// the same, with structs as maps or as arrays, and a translator takes whatever comes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -8,8 +8,10 @@
 
 #include "base/check.h"
 #include "base/json_writer.h"
+#include "model/tier.h"
 #include "placement/event_translator.h"
 #include "wire/json_to_msgpack.h"
+#include "wire/msgpack_writer.h"
 #include "wire/placement_event.h"
 #include "wire/residency.h"
 #include "wire/router_event.h"
@@ -77,6 +79,89 @@ void CheckJson(const RouterBatch& batch, const RouterEvent& event,
   CheckSame(batch, event, again, again.events.front());
 }
 
+// The encoders write structs as maps; here they are arrays, all of them.
+void WriteArrays(const RouterBatch& batch, const RouterBlock& block,
+                 kvr::wire::MsgpackWriter& out) {
+  out.Array(3);
+  out.Uint(Raw(block.engine));
+  out.Uint(Raw(block.local));
+  if (!block.has_mm) return out.Nil();
+  out.Array(1);
+  out.Array(block.mm_objects.count);
+  for (std::uint32_t i = 0; i < block.mm_objects.count; ++i) {
+    const auto& object = batch.mm_objects[block.mm_objects.begin + i];
+    out.Array(2);
+    out.Uint(object.hash);
+    out.Array(object.offsets.count);
+    for (std::uint32_t k = 0; k < object.offsets.count; ++k) {
+      out.Array(2);
+      for (const auto place : batch.mm_offsets[object.offsets.begin + k])
+        out.Uint(place);
+    }
+  }
+}
+
+void WriteData(const RouterBatch& batch, const RouterEvent& event, kvr::wire::MsgpackWriter& out) {
+  if (event.type == kvr::wire::EventType::kCleared) return out.Text("cleared");
+  out.Map(1);
+  if (event.type == kvr::wire::EventType::kRemoved) {
+    out.Text("removed");
+    out.Array(1);
+    out.Array(event.removed.count);
+    for (std::uint32_t i = 0; i < event.removed.count; ++i)
+      out.Uint(Raw(batch.removed[event.removed.begin + i]));
+    return;
+  }
+  out.Text("stored");
+  out.Array(event.start_position ? 3 : 2);  // where there is none it may be left out
+  if (event.parent) {
+    out.Uint(Raw(*event.parent));
+  } else {
+    out.Nil();
+  }
+  if (event.start_position) out.Uint(*event.start_position);
+  out.Array(event.blocks.count);
+  for (std::uint32_t i = 0; i < event.blocks.count; ++i)
+    WriteArrays(batch, batch.blocks[event.blocks.begin + i], out);
+}
+
+// As arrays an event is the same. A domain cannot be missing from one.
+void CheckArrays(const RouterBatch& batch, const RouterEvent& event,
+                 const kvr::wire::DecodeLimits& limits) {
+  using kvr::wire::ResidencyDomain;
+  if (event.domain == ResidencyDomain::kMissing) return;
+  std::string bytes;
+  kvr::wire::MsgpackWriter out(bytes);
+  out.Array(1);
+  out.Array(7);
+  out.Uint(event.worker_id);
+  out.Text(kvr::TierName(event.tier));
+  if (event.domain == ResidencyDomain::kInvalid) {
+    out.Nil();
+  } else if (event.domain == ResidencyDomain::kUnknown) {
+    out.Text(event.domain_name);
+  } else {
+    out.Text(event.domain == ResidencyDomain::kWorker ? "worker" : "cache_owner");
+  }
+  out.Array(3);
+  out.Uint(event.event_id);
+  WriteData(batch, event, out);
+  out.Uint(event.dp_rank);
+  if (event.state_source.empty()) {
+    out.Nil();
+  } else {
+    out.Raw(event.state_source);
+  }
+  out.Text(event.session_id);
+  out.Bool(event.eligible);
+  RouterBatch again;
+  KVR_CHECK(
+      kvr::wire::DecodeRouterEvents(std::as_bytes(std::span(bytes)), limits, again).has_value());
+  KVR_CHECK(again.bad.empty() && again.events.size() == 1);
+  KVR_CHECK(again.events.front().state_source == event.state_source);
+  CheckSame(batch, event, again, again.events.front());
+}
+
 void Decode(std::span<const std::byte> payload) {
   const auto limits = Limits();
   RouterBatch batch;
@@ -102,6 +187,7 @@ void Decode(std::span<const std::byte> payload) {
     KVR_CHECK(again.events[i].state_source == batch.events[i].state_source);
     CheckSame(batch, batch.events[i], again, again.events[i]);
     CheckJson(batch, batch.events[i], limits);
+    CheckArrays(batch, batch.events[i], limits);
   }
 }
 

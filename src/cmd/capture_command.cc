@@ -101,7 +101,7 @@ class Recorder {
     std::unique_ptr<net::EventSocket> socket;
     bool connected;
     bool told = false;  // of a connection, or that there is none
-    std::string note;  // told last
+    std::string note;   // told last
   };
 
   [[nodiscard]] bool Full() const {

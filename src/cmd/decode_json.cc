@@ -87,7 +87,12 @@ void WriteStored(JsonWriter& json, const wire::EventBatch& batch, const ShownEve
   json.Field("tokens", event.tokens.count);
   json.Field("eagle", event.eagle);
   Optional(json, "lora", event.lora_name);
-  Optional(json, "salt", salts.NameOf(placement::SaltOf(batch, event)));
+  Optional(json, "lora_id", event.lora_id);
+  const bool inherited = shown.inherited_salt != 0;
+  Optional(json, "salt",
+           inherited ? salts.NameOf(shown.inherited_salt)
+                     : salts.NameOf(placement::SaltOf(batch, event)));
+  json.Field("salt_inherited", inherited);
   WriteKeys(json, batch, event);
   Optional(json, "group", event.group);
   Optional(json, "kind", event.kind_name);
@@ -136,6 +141,7 @@ void WriteEvent(JsonWriter& json, const DecodedBatch& decoded, const ShownEvent&
     Hashes(json, "block_hashes", decoded.batch.HashesOf(event));
     Optional(json, "group", event.group);
   }
+  if (event.type != wire::EventType::kCleared) json.Field("left_out", shown.left_out);
   json.Key("placed");
   json.BeginArray();
   for (const PlacementEvent& placed : shown.placed)

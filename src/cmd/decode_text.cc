@@ -58,12 +58,23 @@ std::string KeysText(const wire::EventBatch& batch, const wire::EngineEvent& eve
 }
 
 // What sets the blocks apart from those of the same tokens.
-std::string Identity(const wire::EventBatch& batch, const wire::EngineEvent& event,
-                     SaltNames& salts) {
+std::string Identity(const DecodedBatch& decoded, const ShownEvent& shown, SaltNames& salts) {
+  const wire::EventBatch& batch = decoded.batch;
+  const wire::EngineEvent& event = *shown.event;
   std::string text;
-  if (!event.lora_name.empty()) text += fmt::format(", LoRA `{}`", event.lora_name);
-  const std::string salt = salts.NameOf(placement::SaltOf(batch, event));
-  if (!salt.empty()) text += fmt::format(", cache salt {}", salt);
+  if (!event.lora_name.empty()) {
+    text += fmt::format(", LoRA `{}`", event.lora_name);
+  } else if (event.lora_id.value_or(0) != 0) {
+    text += fmt::format(", LoRA number {}{}", *event.lora_id,
+                        decoded.options.unmapped_keys == placement::UnmappedKeys::kFold
+                            ? " without a name, which no prompt matches"
+                            : "");
+  }
+  if (shown.inherited_salt != 0) {
+    text += fmt::format(", inherited cache salt {}", salts.NameOf(shown.inherited_salt));
+  } else if (const auto salt = salts.NameOf(placement::SaltOf(batch, event)); !salt.empty()) {
+    text += fmt::format(", cache salt {}", salt);
+  }
   text += KeysText(batch, event);
   if (event.eagle) text += ", tokens as bigrams";
   if (event.group) text += fmt::format(", cache group {}", *event.group);
@@ -72,18 +83,19 @@ std::string Identity(const wire::EventBatch& batch, const wire::EngineEvent& eve
   return text;
 }
 
-std::string StoredText(const wire::EventBatch& batch, const wire::EngineEvent& event,
-                       const PlacementEvent& placed, SaltNames& salts) {
+std::string StoredText(const DecodedBatch& decoded, const ShownEvent& shown, SaltNames& salts) {
+  const wire::EngineEvent& event = *shown.event;
+  const PlacementEvent& placed = *shown.own;
   const std::string where =
       event.parent ? fmt::format("under block {}", Raw(*event.parent)) : std::string("at the root");
   std::string text = fmt::format("{} stored on {}, {}{}", Plural(placed.blocks.size(), "block"),
-                                 TierName(placed.tier), where, Identity(batch, event, salts));
+                                 TierName(placed.tier), where, Identity(decoded, shown, salts));
   if (placed.hash_only) {
     return text + "; by name only: found by prompts once an event with tokens tells their content";
   }
-  if (placed.blocks.size() < event.hashes.count) {
-    text += fmt::format("; {} more lack their tokens and are left out",
-                        event.hashes.count - placed.blocks.size());
+  if (shown.left_out > 0) {
+    text += fmt::format("; {} more lack tokens, or are behind such a block, and are left out",
+                        shown.left_out);
   }
   if (!placed.eligible) {
     text +=
@@ -126,8 +138,14 @@ std::string FromTiers(const DecodedBatch& decoded, const ShownEvent& shown) {
 
 std::string RemovedText(const DecodedBatch& decoded, const ShownEvent& shown) {
   const auto hashes = decoded.batch.HashesOf(*shown.event);
-  std::string text = Plural(hashes.size(), "block") + " removed" + FromTiers(decoded, shown);
-  const std::size_t held = HeldOf(hashes, RemovalsOf(shown));
+  const std::size_t pieces = shown.left_out - shown.event->left_out;
+  std::string text =
+      Plural(hashes.size() - pieces, "block") + " removed" + FromTiers(decoded, shown);
+  const std::size_t held = HeldOf(hashes, RemovalsOf(shown)) - pieces;
+  if (shown.left_out > 0) {
+    text += fmt::format("; {} were never in an index: not full, or behind such a block",
+                        shown.left_out);
+  }
   if (held > 0) text += fmt::format("; {} stay, for the engine holds another copy", held);
   return text;
 }
@@ -172,7 +190,7 @@ std::string KeptText(const DecodedBatch& decoded, const ShownEvent& shown, SaltN
       break;
   }
   if (shown.own == nullptr) return "nothing new";
-  return StoredText(decoded.batch, *shown.event, *shown.own, salts);
+  return StoredText(decoded, shown, salts);
 }
 
 std::string DroppedText(const placement::DroppedEvent& dropped, const DecodedBatch& decoded) {

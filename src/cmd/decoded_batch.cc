@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "hashing/block_hash.h"
 #include "placement/drop_text.h"
 #include "wire/medium.h"
 
@@ -23,7 +24,7 @@ struct CountedFact {
   std::string_view text;
 };
 
-constexpr std::array<CountedFact, 17> kCounted = {{
+constexpr std::array<CountedFact, 18> kCounted = {{
     {"legacy_layouts", &TranslatorStats::legacy_layouts,
      "positional events whose last places were told apart by their types"},
     {"zero_blocks", &TranslatorStats::zero_blocks,
@@ -42,6 +43,9 @@ constexpr std::array<CountedFact, 17> kCounted = {{
      "lists of objects of a wrong type, passed over: their blocks count as blocks with objects"},
     {"skipped_flags", &TranslatorStats::skipped_flags, "flags of a wrong type, passed over"},
     {"trailing_bytes", &TranslatorStats::trailing_bytes, "bytes behind the batch, passed over"},
+    {"unmatched_removals", &TranslatorStats::unmatched_removals,
+     "removal(s) of a block that no store before put there, as far as this stream was decoded: "
+     "passed on, to an index that may know it"},
     {"main_changes", &TranslatorStats::main_changes,
      "change(s) of the main cache group: what the former one had in the index is taken back"},
     {"uncounted_blocks", &TranslatorStats::uncounted_blocks,
@@ -122,14 +126,31 @@ bool IsDropped(const PlacementBatch& placed, std::uint32_t index) {
   return at != placed.dropped.end() && at->index == index;
 }
 
+// What there is to say of the event beside what it does.
+void AddNotes(const PlacementBatch& placed, ShownEvent& shown) {
+  const wire::EngineEvent& event = *shown.event;
+  shown.left_out = event.left_out;
+  const auto note =
+      std::find_if(placed.notes.begin(), placed.notes.end(),
+                   [&](const placement::EventNote& one) { return one.index == event.index; });
+  if (note != placed.notes.end()) {
+    shown.inherited_salt = note->salt;
+    shown.left_out += note->pieces;
+  }
+  if (shown.own != nullptr) shown.left_out += event.hashes.count - shown.own->blocks.size();
+}
+
 }  // namespace
 
 std::string SaltNames::NameOf(std::string_view salt) {
-  if (salt.empty()) return {};
-  auto known = names_.find(salt);
+  return salt.empty() ? std::string() : NameOf(hashing::Seed::RawOf({}, salt) - hashing::kBaseSeed);
+}
+
+std::string SaltNames::NameOf(std::uint64_t mix) {
+  auto known = names_.find(mix);
   if (known == names_.end()) {
     if (names_.size() >= kNamesMax) return "#more";
-    known = names_.emplace(salt, names_.size() + 1).first;
+    known = names_.emplace(mix, names_.size() + 1).first;
   }
   return fmt::format("#{}", known->second);
 }
@@ -147,12 +168,14 @@ DecodedBatch::DecodedBatch(const placement::EventTranslator& translator,
     shown.placed = all.subspan(begin, placed.made_until[i] - begin);
     shown.dropped = IsDropped(placed, event.index);
     begin = placed.made_until[i];
-    if (event.type != wire::EventType::kStored || shown.dropped) continue;
-    // What else the event stores, as it told what its group is, comes behind its own blocks.
-    const auto own = std::find_if(
-        shown.placed.begin(), shown.placed.end(),
-        [](const PlacementEvent& made) { return made.kind == PlacementKind::kStored; });
-    if (own != shown.placed.end()) shown.own = &*own;
+    if (event.type == wire::EventType::kStored && !shown.dropped) {
+      // What else the event stores, as it told what its group is, comes behind its own blocks.
+      const auto own = std::find_if(
+          shown.placed.begin(), shown.placed.end(),
+          [](const PlacementEvent& made) { return made.kind == PlacementKind::kStored; });
+      if (own != shown.placed.end()) shown.own = &*own;
+    }
+    AddNotes(placed, shown);
   }
   AddTold(placed, options.block_size, facts);
   AddExpired(all.subspan(begin), facts);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
@@ -26,9 +27,11 @@ class SaltNames {
 
   // Empty for the empty salt.
   std::string NameOf(std::string_view salt);
+  // By what it adds to a seed; not 0.
+  std::string NameOf(std::uint64_t mix);
 
  private:
-  std::map<std::string, std::size_t, std::less<>> names_;
+  std::map<std::uint64_t, std::size_t> names_;
 };
 
 // A decoded event and what was made of it. Borrows from the batches.
@@ -38,6 +41,10 @@ struct ShownEvent {
   // Of a store that was not dropped, the one of `placed` that stores its own blocks.
   const PlacementEvent* own = nullptr;
   bool dropped = false;  // it, or another event of the same place in the batch
+  // Of a store that took another block's salt, as PlacementBatch says it.
+  std::uint64_t inherited_salt = 0;
+  // Blocks of it that no index has, for they are not full, lack their tokens or are behind such.
+  std::size_t left_out = 0;
 };
 
 // Something that is true of a batch as a whole.

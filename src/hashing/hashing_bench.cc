@@ -1,6 +1,8 @@
 // What block hashing costs above the hash itself. Every figure is over token ids in memory; the
-// output vectors keep their room, so `allocs` must be 0. `tokens` are tokens a second, `to_xxh3` is
-// the time over that of plain XXH3 over the same blocks, run as many times directly after.
+// output vectors keep their room, so `allocs` must be 0. `tokens` are tokens a second,
+// `instructions` those of a block where the machine counts them (else tools/instructions),
+// `to_xxh3` is the time over that of plain XXH3 over the same blocks, run as many times directly
+// after.
 #include <chrono>
 #include <cstdint>
 #include <numeric>
@@ -13,6 +15,7 @@
 #include "hashing/block_hash.h"
 #include "hashing/xxh3.h"
 #include "support/alloc_counter.h"
+#include "support/instruction_counter.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -57,11 +60,16 @@ class Report {
   ~Report() {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start_;
     const std::uint64_t counted = test::AllocationsOfThisThread() - before_;
+    const auto instructions = instructions_.Count();
     const auto runs = static_cast<std::int64_t>(state_.iterations());
     const auto blocks = runs * static_cast<std::int64_t>(kTokens / block_size_);
     state_.SetBytesProcessed(runs * static_cast<std::int64_t>(kTokens * sizeof(TokenId)));
     state_.SetItemsProcessed(blocks);  // items are blocks
     state_.counters["allocs"] = static_cast<double>(counted);
+    if (instructions) {
+      state_.counters["instructions"] =
+          static_cast<double>(*instructions) / static_cast<double>(blocks);
+    }
     state_.counters["tokens"] =
         benchmark::Counter(static_cast<double>(runs) * kTokens, benchmark::Counter::kIsRate);
     state_.counters["to_xxh3"] = took.count() / SecondsOfPlain(block_size_, runs);
@@ -74,6 +82,7 @@ class Report {
   std::size_t block_size_;
   std::uint64_t before_;
   std::chrono::steady_clock::time_point start_;
+  test::InstructionCounter instructions_;
 };
 
 void BM_PlainXxh3(benchmark::State& state) {

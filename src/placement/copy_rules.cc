@@ -29,8 +29,9 @@ void ForEachAhead(std::span<const T> all, const CopyTable& blocks, HashOf hash_o
 // the engine's word (`left`) where it gives one, else by our count. Of twins each removal counts:
 // the index holds each of them, and one that stays would never go.
 // Adds to `unmatched_removals` when none was counted.
-std::size_t RemoveCopy(EngineHash hash, Tier tier, std::uint32_t left, CopyTable& blocks,
+std::size_t RemoveCopy(EngineHash hash, Tier tier, std::uint32_t left, RankMemory& memory,
                        std::uint64_t& unmatched_removals) {
+  CopyTable& blocks = memory.blocks;
   BlockRecord* record = blocks.Find(hash);
   const auto at = static_cast<std::size_t>(tier);
   const bool unmatched = record == nullptr || record->copies[at] == 0;
@@ -50,6 +51,7 @@ std::size_t RemoveCopy(EngineHash hash, Tier tier, std::uint32_t left, CopyTable
   const bool ambiguous = record->salt_state == SaltState::kAmbiguous;
   if (!ambiguous && !record->on_path()) record->salt_state = SaltState::kUnknown;
   if (record->held()) return times;
+  if (record->has_one_place()) memory.gone.Note(hash, record->place);
   if (ambiguous) {  // for good
     *record = BlockRecord{.salt_state = SaltState::kAmbiguous, .epoch = record->epoch};
   } else {
@@ -166,16 +168,20 @@ bool IsMisplaced(EngineHash name, CopyTable& blocks) {
 }
 
 bool IsElsewhere(std::span<const PlacedBlock> stored, std::optional<EngineHash> parent,
-                 CopyTable& blocks) {
+                 RankMemory& memory) {
   return std::any_of(stored.begin(), stored.end(), [&](const PlacedBlock& block) {
     const std::uint32_t place = PlaceOf(block.local, std::exchange(parent, block.engine));
-    const BlockRecord* record = blocks.Find(block.engine);
-    return record != nullptr && record->placed && record->twins == 0 && record->place != place;
+    const BlockRecord* record = memory.blocks.Find(block.engine);
+    if (record != nullptr && record->placed) return record->twins == 0 && record->place != place;
+    const std::uint32_t gone = memory.gone.Find(block.engine);
+    return gone != 0 && gone != place;
   });
 }
 
-void AddCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts, CopyTable& blocks,
+void AddCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts, RankMemory& memory,
                Contradictions& found, TranslatorStats& stats) {
+  CopyTable& blocks = memory.blocks;
+  GoneNames* const gone = facts.tier == Tier::kDevice ? nullptr : &memory.gone;
   blocks.NoteStore(facts.tier);
   std::optional<EngineHash> parent = facts.parent;
   ForEachAhead(
@@ -190,6 +196,10 @@ void AddCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts, Cop
         }
         std::uint32_t& copies = record->copies[static_cast<std::size_t>(facts.tier)];
         copies = facts.sole ? 1 : copies + 1;
+        if (gone != nullptr && record->place == 0) {
+          record->place = gone->Find(block.engine);
+          record->placed = record->place != 0;
+        }
         record->keyed = record->keyed || (i < facts.keyed.size() && facts.keyed[i] != 0);
         if (record->misplaced) {
           found.refuse = true;
@@ -206,11 +216,15 @@ void RemoveCopies(const EventBatch& batch, const EngineEvent& event, Tier tier, 
   ForEachAhead(
       batch.HashesOf(event), blocks, [](EngineHash hash) { return hash; },
       [&](std::size_t i, EngineHash hash) {
-        if (may_be_partial && blocks.Find(hash) == nullptr && memory.partials.Take(hash)) return;
+        if (may_be_partial && blocks.Find(hash) == nullptr && memory.partials.Take(hash)) {
+          ++stats.partial_removals;
+          return;
+        }
         const std::uint32_t left = batch.CopiesLeftOf(event, i);
-        const std::size_t times = RemoveCopy(hash, tier, left, blocks, stats.unmatched_removals);
+        const std::size_t times = RemoveCopy(hash, tier, left, memory, stats.unmatched_removals);
         if (times == 0) ++stats.held_removals;
-        gone.insert(gone.end(), times, hash);
+        for (std::size_t n = 0; n < times; ++n)
+          gone.push_back(hash);
       });
 }
 
@@ -234,12 +248,12 @@ void FindTiers(std::span<const EngineHash> hashes, CopyTable& blocks, std::vecto
 }
 
 void RemoveCopies(std::span<const EngineHash> hashes, std::span<const TierSet> tiers, Tier tier,
-                  CopyTable& blocks, std::vector<EngineHash>& gone, TranslatorStats& stats) {
+                  RankMemory& memory, std::vector<EngineHash>& gone, TranslatorStats& stats) {
   std::uint64_t counted_before = 0;  // by FindTiers
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     if (!tiers[i][static_cast<std::size_t>(tier)]) continue;
     const std::size_t times =
-        RemoveCopy(hashes[i], tier, wire::kCopiesUnknown, blocks, counted_before);
+        RemoveCopy(hashes[i], tier, wire::kCopiesUnknown, memory, counted_before);
     if (times == 0) ++stats.held_removals;
     gone.insert(gone.end(), times, hashes[i]);
   }

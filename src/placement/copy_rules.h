@@ -64,10 +64,10 @@ bool KeysAreTold(const wire::EventBatch& batch, const wire::EngineEvent& event, 
 // whose hashes do not cover what is before a block, and broken ones, use names so.
 bool IsMisplaced(EngineHash name, CopyTable& blocks);
 
-// Of a store off the device: whether the device has one of its blocks in another place or with
-// another content. Connectors do not always know either.
+// Of a store off the device: whether the device has one of its blocks, or had it last, in another
+// place or with another content. Connectors do not always know either.
 bool IsElsewhere(std::span<const PlacedBlock> stored, std::optional<EngineHash> parent,
-                 CopyTable& blocks);
+                 RankMemory& memory);
 
 // What a store says of each of its blocks.
 struct StoreFacts {
@@ -91,8 +91,9 @@ struct Contradictions {
   }
 };
 
-// Counts a copy of each of the store's blocks.
-void AddCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts, CopyTable& blocks,
+// Counts a copy of each of the store's blocks. Off the device, a block without a place has the one
+// where the device had it last.
+void AddCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts, RankMemory& memory,
                Contradictions& found, TranslatorStats& stats);
 
 // Takes a copy of each of the removal's blocks, and appends to `gone` those of which none is left
@@ -108,6 +109,6 @@ void FindTiers(std::span<const EngineHash> hashes, CopyTable& blocks, std::vecto
                TranslatorStats& stats);
 // As above, of the blocks that are to go from this tier.
 void RemoveCopies(std::span<const EngineHash> hashes, std::span<const TierSet> tiers, Tier tier,
-                  CopyTable& blocks, std::vector<EngineHash>& gone, TranslatorStats& stats);
+                  RankMemory& memory, std::vector<EngineHash>& gone, TranslatorStats& stats);
 
 }  // namespace kvr::placement

@@ -32,6 +32,8 @@ struct BlockRecord {
   std::uint64_t salt_mix = 0;  // the salt's share of the seed; the salt itself is a secret
 
   [[nodiscard]] bool on_path() const { return copies[0] + copies[1] > 0; }
+  // The device told one place and no other.
+  [[nodiscard]] bool has_one_place() const { return placed && !misplaced && twins == 0; }
   [[nodiscard]] bool held() const { return on_path() || copies[2] + copies[3] > 0; }
 };
 

@@ -30,7 +30,8 @@ enum class DropReason : std::uint8_t {
   kEmptyStore,               // a store or removal without hashes
   kSelfReferencing,          // a hash twice among the blocks and their parent
   kBlockSizeMismatch,        // another block size than registered
-  kPartialBlock,             // a piece of a block, under a parent that is never announced
+  kPartialBlock,             // a piece of a block, under a parent that is never announced, or of
+                             // blocks that were left out as such
   kChunkedStore,             // one name for several blocks
   kSparseStore,              // more tokens than the named blocks hold: which they are is unknown
   kTokensTooShort,           // fewer tokens than one block

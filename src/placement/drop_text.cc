@@ -53,6 +53,7 @@ std::string GroupText(const wire::EngineEvent& event) {
 }
 
 std::string SizesText(const wire::EngineEvent& event) {
+  if (event.type == wire::EventType::kIgnored) return fmt::format("{} blocks", event.left_out);
   return fmt::format("{} hashes, {} tokens, block_size {}", event.hashes.count, event.tokens.count,
                      event.block_size);
 }
@@ -81,7 +82,8 @@ constexpr std::array<std::string_view, kDropReasonCount> kExplanations = {
     "it names no blocks, so there is nothing to store or remove",
     "it names the same block twice, or a block as its own parent, which no chain can have",
     "its block size is not the registered one; register the worker with the engine's block size",
-    "it is a piece of a block, under a parent that is never announced, so its place is not known",
+    "it is of a piece of a block, or of blocks that came behind one, which no index has: their "
+    "place is not known",
     "it gives one name to several blocks, none of which the engine stored on the device as far as "
     "is "
     "known",

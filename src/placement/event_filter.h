@@ -16,7 +16,9 @@ inline std::optional<DropReason> CheckOrigin(const wire::EngineEvent& event) {
   if (event.ownership == wire::Ownership::kKvcr || !event.backend.empty()) {
     return DropReason::kUnsupportedOwnership;
   }
-  if (event.type == wire::EventType::kIgnored) return DropReason::kIgnoredEvent;
+  if (event.type == wire::EventType::kIgnored) {
+    return event.left_out > 0 ? DropReason::kPartialBlock : DropReason::kIgnoredEvent;
+  }
   if (event.locality == wire::Locality::kRemote) return DropReason::kRemoteLocality;
   if (event.locality == wire::Locality::kUnknown) return DropReason::kUnknownLocality;
   return std::nullopt;

@@ -80,13 +80,18 @@ std::optional<DropReason> EventPlacer::Remove(const EngineEvent& event, const Ev
     FindTiers(hashes, memory.blocks, tiers_, stats_);
     for (std::size_t i = 0; i < kTierCount; ++i) {
       const std::size_t before = out.removed.size();
-      RemoveCopies(hashes, tiers_, static_cast<Tier>(i), memory.blocks, out.removed, stats_);
+      RemoveCopies(hashes, tiers_, static_cast<Tier>(i), memory, out.removed, stats_);
       EmitRemoved(event, before, static_cast<Tier>(i), memory, out);
     }
   } else {
     const std::size_t before = out.removed.size();
+    const std::uint64_t pieces = stats_.partial_removals;
     RemoveCopies(batch, event, tier, memory, out.removed, stats_);
     EmitRemoved(event, before, tier, memory, out);
+    if (stats_.partial_removals != pieces) {
+      out.notes.push_back(
+          {event.index, 0, static_cast<std::uint32_t>(stats_.partial_removals - pieces)});
+    }
   }
   if (memory.chunks.begun()) {
     for (const EngineHash hash : hashes) {
@@ -111,6 +116,7 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
   const std::string_view named = SaltOf(batch, event);
   const Salt own = Salt::Named(named);
   NoteShown(event, own);
+  stats_.cut_blocks += event.left_out;
   if (event.hashes.count == 0) return DropReason::kEmptyStore;
   const Salt salt = InheritSalt(batch, event, tier, own, memory.blocks);
   if (salt.state == SaltState::kAmbiguous) return DropReason::kAmbiguousCacheNamespace;
@@ -142,8 +148,8 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
   if (!hash_only) {
     complete = hasher_.AppendBlocks(batch, event, named, salt, block_size, count, out.blocks);
     shown_.others = shown_.others || HasKeys(hasher_.keyed());
-    hash_only = off_device &&
-                IsElsewhere(std::span(out.blocks).subspan(before), event.parent, memory.blocks);
+    hash_only =
+        off_device && IsElsewhere(std::span(out.blocks).subspan(before), event.parent, memory);
     if (hash_only) out.blocks.resize(before);
   }
   if (hash_only) hasher_.AppendNames(names, out.blocks);
@@ -159,6 +165,9 @@ std::optional<DropReason> EventPlacer::Store(const EngineEvent& event, const Eve
     return DropReason::kAmbiguousName;
   }
   PlacementEvent& placed = Emit(event, PlacementKind::kStored, tier, memory, out);
+  if (salt.state == SaltState::kSalted && own.state != SaltState::kSalted && !hash_only) {
+    out.notes.push_back({event.index, salt.mix, 0});
+  }
   placed.parent = event.parent;
   placed.hash_only = hash_only;
   placed.eligible = eligible;
@@ -222,7 +231,7 @@ bool EventPlacer::StoreChunk(const EngineEvent& event, const EventBatch& batch, 
 void EventPlacer::CountCopies(std::span<const PlacedBlock> stored, const StoreFacts& facts,
                               RankMemory& memory) {
   found_.Clear();
-  AddCopies(stored, facts, memory.blocks, found_, stats_);
+  AddCopies(stored, facts, memory, found_, stats_);
 }
 
 void EventPlacer::ExpireChunks(EventBatch& batch, RankMemory& memory, PlacementBatch& out) {

@@ -48,7 +48,9 @@ class EventTranslator {
 
   // Replaces the content of `out` by what `payload` means. A bad event costs itself and is listed
   // in `out.dropped`. A batch of a rank that TranslatorOptions::follows refuses brings no events.
-  // On error nothing was learned and `out` is empty. `payload` is not referenced afterwards.
+  // On error `out` is empty and nothing was learned, save what a TensorRT-LLM list of one rank too
+  // many told of the stream as a whole, its windows and partial blocks. `payload` is not referenced
+  // afterwards.
   // Allocates nothing once warm, but for the table of copies as it grows.
   Result<void, wire::DecodeError> Translate(std::span<const std::byte> payload,
                                             PlacementBatch& out);
@@ -57,7 +59,10 @@ class EventTranslator {
   // borrow from that payload.
   [[nodiscard]] const wire::EventBatch& decoded() const;
 
-  // Forgets everything frames taught, as after a restart of the engine. Statistics stay.
+  // Forgets what frames taught of blocks and groups, as after a restart of the engine. What is of
+  // its configuration outlives that: which kinds of keys its stores have had, for an engine that
+  // serves salts or adapters will again, and copies may be announced without them; and which of
+  // TensorRT-LLM's windows is the main one. Statistics stay.
   void Reset();
   // Forgets how many copies of each block there are, as when events were lost: the next removal of
   // a block passes whatever was counted before. Salts and groups stay.
@@ -68,7 +73,7 @@ class EventTranslator {
   [[nodiscard]] const TranslatorOptions& options() const;
   [[nodiscard]] const TranslatorStats& stats() const;
   // Entries of all tables of what earlier frames taught: bounded by MemoryLimits and `ranks_max`,
-  // whatever the frames say.
+  // whatever the frames say. Without the names that went last, of which there is a fixed number.
   [[nodiscard]] std::size_t remembered() const;
   // Heap of the tables that count the copies of blocks: what of it grows with the engine's cache.
   [[nodiscard]] std::size_t table_bytes() const;

@@ -97,6 +97,11 @@ void EventPlacer::FollowMain(const EngineEvent& event, std::optional<std::uint32
   if (main != before) {
     memory.size_confirmed = false;
     memory.wrong_block_size = 0;
+    // A prefix needs the former group from now on, also where it has no copy left.
+    const GroupTable::Group* former = before ? memory.groups.Find(*before) : nullptr;
+    if (former != nullptr && former->kind != GroupKind::kAbsent && !former->never_matters()) {
+      AddSide(former->side, Tier::kDevice, out);
+    }
   }
   const bool others = memory.owner && memory.owner != main;
   if (others || (memory.groups.main_is_unclear() && memory.numberless)) {

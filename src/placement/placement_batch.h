@@ -46,6 +46,13 @@ struct UnclearGroup {
   friend bool operator==(const UnclearGroup&, const UnclearGroup&) = default;
 };
 
+// What else there is to say of an event. For display.
+struct EventNote {
+  std::uint32_t index = 0;   // place in the engine's batch
+  std::uint64_t salt = 0;    // of a store that took another block's salt: what it adds to the seed
+  std::uint32_t pieces = 0;  // of a removal: blocks that were left out because they were not full
+};
+
 // Which ranks of a stream something concerns.
 enum class Concerned : std::uint8_t { kNone, kBatchsRank, kEveryRank };
 
@@ -80,7 +87,8 @@ struct PlacementBatch {
   // of none: chunks whose time was over, see MemoryLimits::chunks_max.
   std::vector<std::uint32_t> made_until;
   std::vector<DroppedEvent> dropped;
-  std::vector<SideEvent> side;  // no part of `events`, and listed in `dropped`, too
+  std::vector<EventNote> notes;  // in the order of the engine's batch, of few events
+  std::vector<SideEvent> side;   // no part of `events`, and listed in `dropped`, too
 
   // What the spans point into.
   std::vector<PlacedBlock> blocks;
@@ -97,7 +105,8 @@ struct PlacementBatch {
     lost_copies = false;
     lost_removals = Concerned::kNone;
     forget = false;
-    reused.Empty(events, event_index, made_until, dropped, blocks, removed, side, side_copies);
+    reused.Empty(events, event_index, made_until, dropped, notes, blocks, removed, side,
+                 side_copies);
   }
 
   // For producers. In the order of the engine's batch.

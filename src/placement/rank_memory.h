@@ -6,6 +6,7 @@
 
 #include "placement/chunk_book.h"
 #include "placement/copy_table.h"
+#include "placement/gone_names.h"
 #include "placement/group_table.h"
 #include "placement/translator_options.h"
 #include "wire/partial_blocks.h"
@@ -27,6 +28,7 @@ struct RankMemory {
   GroupTable groups;
   bool said_unclear = false;  // the last side event that said whether all is clear of them
   CopyTable blocks;           // of the main group
+  GoneNames gone;             // from `blocks`
   ChunkBook chunks;
   wire::PartialBlocks partials;  // on the device
 
@@ -41,6 +43,7 @@ struct RankMemory {
   void ForgetCopies() {
     groups.ForgetCopies();
     blocks.Clear();
+    gone.Clear();
     chunks.Clear();
     partials.Clear();
     owner.reset();

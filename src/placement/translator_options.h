@@ -88,6 +88,7 @@ struct TranslatorStats {
   std::uint64_t forgotten_partials = 0;  // beyond MemoryLimits::partial_blocks_max
   std::uint64_t forgotten_digests = 0;   // beyond MemoryLimits::digests_max
   std::uint64_t main_changes = 0;        // the main group turned out to be another
+  std::uint64_t partial_removals = 0;    // of blocks that were left out because they were not full
   std::uint64_t cut_blocks = 0;          // at the end of a store, for want of tokens
   std::uint64_t zero_blocks = 0;         // of token 0 alone, taken for prompt embeddings
   std::uint64_t legacy_layouts = 0;      // see wire::EventBatch

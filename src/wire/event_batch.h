@@ -75,6 +75,8 @@ struct EngineEvent {
   bool has_mm_infos = false;
   Slice mm_blocks;  // per block a run of multimodal hashes
 
+  std::uint32_t left_out = 0;  // blocks of it that are not here, for they are not full, or behind
+                               // one that is not. Of TensorRT-LLM's lists
   Slice copies_left;  // of a removal, per hash; none when the producer does not say
 
   std::string_view medium;

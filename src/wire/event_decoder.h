@@ -13,7 +13,9 @@
 namespace kvr::wire {
 
 // Ceilings that hold whatever the peer sends. The first three refuse the batch; an event that would
-// cross one of the others is refused alone. An engine flushes once a step, so a real batch stays
+// cross one of the others is refused alone, but for the counts of copies left, which are passed
+// over when with those of the batch before they are more than blocks_max. An engine flushes once a
+// step, so a real batch stays
 // below a hundredth of them; a bridge that collects for long may need more.
 struct DecodeLimits {
   std::size_t payload_bytes_max = std::size_t{64} << 20;

@@ -27,7 +27,8 @@ bool ReadU64(MsgpackReader& in, std::uint64_t& value);
 bool ReadRouterEvent(RouterContext& context, RouterEvent& event);
 
 // The values of a struct, which comes as a map, or as an array in the order of `fields`. `read`
-// takes the value of the field whose number it gets. Fields from `required` on may be missing.
+// takes the value of the field whose number it gets. The fields whose bits are set in `required`
+// must be there.
 template <std::size_t kCount, typename ReadField>
 bool ReadStruct(RouterContext& context, const std::array<std::string_view, kCount>& fields,
                 std::uint32_t required, ReadField read) {

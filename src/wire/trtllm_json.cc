@@ -250,6 +250,8 @@ class TrtllmJsonDecoder::Impl {
     if (!Take(data, "lora_name", lora)) return DecodeErrc::kWrongType;
     const std::uint32_t block_size = BlockSizeOf(blocks, parent);
     bool started = false;
+    bool cut = false;
+    std::uint32_t left_out = 0;
     for (const dom::element block : blocks) {
       dom::array tokens;
       dom::element hash_value;
@@ -260,8 +262,13 @@ class TrtllmJsonDecoder::Impl {
       const auto hash = ToHash(hash_value, batch);
       if (!hash) return DecodeErrc::kWrongType;
       const std::size_t count = tokens.size();
-      if (!minor_) NoteSize(*hash, static_cast<std::uint32_t>(count), block_size);
-      if (count < block_size && (started || minor_)) break;
+      // What is behind a partial block has no place either.
+      cut = cut || (count < block_size && (started || minor_));
+      if (!minor_) NoteSize(*hash, static_cast<std::uint32_t>(count), block_size, cut);
+      if (cut) {
+        ++left_out;
+        continue;
+      }
       std::string_view medium;
       std::uint64_t level = 0;
       std::string_view salt;
@@ -284,9 +291,10 @@ class TrtllmJsonDecoder::Impl {
       if (const Outcome error = Block(block, tokens, batch)) return error;
       EndBlock(batch);
       parent = hash;
-      if (count < block_size) break;
+      cut = count < block_size;
     }
     if (!started) Add(EventType::kStored, kLevelMedia[0], batch);
+    if (!minor_) batch.events.back().left_out = left_out;
     return std::nullopt;
   }
 
@@ -310,11 +318,11 @@ class TrtllmJsonDecoder::Impl {
     return short_stores_.size().value_or(block_size_);
   }
 
-  // Of a block of the main window. One that is shorter than an index can take is not passed on, and
-  // neither is its removal.
-  void NoteSize(EngineHash name, std::uint32_t tokens, std::uint32_t block_size) {
-    if (tokens == 0) return;  // it goes by its name
-    if (tokens < std::max(block_size, block_size_)) {
+  // Of a block of the main window. One that is shorter than an index can take, or `cut` off behind
+  // one, is not passed on, and neither is its removal.
+  void NoteSize(EngineHash name, std::uint32_t tokens, std::uint32_t block_size, bool cut) {
+    if (tokens == 0 && !cut) return;  // it goes by its name
+    if (cut || tokens < std::max(block_size, block_size_)) {
       partial_.Note(name, tokens);
       return;
     }
@@ -390,16 +398,20 @@ class TrtllmJsonDecoder::Impl {
     if (data["block_hashes"].get(hashes) != simdjson::SUCCESS) return DecodeErrc::kMissingField;
     if (batch.hashes.size() + hashes.size() > limits_->blocks_max) return DecodeErrc::kOverLimit;
     const std::size_t begin = batch.hashes.size();
+    std::uint32_t left_out = 0;
     for (const dom::element value : hashes) {
       const auto hash = ToHash(value, batch);
       if (!hash) return DecodeErrc::kWrongType;
-      if (minor_ || !partial_.Take(*hash)) batch.hashes.push_back(*hash);
+      if (!minor_ && partial_.Take(*hash)) {
+        ++left_out;
+      } else {
+        batch.hashes.push_back(*hash);
+      }
     }
-    if (batch.hashes.size() == begin && hashes.size() > 0) {  // none was ever passed on
-      Add(EventType::kIgnored, "", batch);
-      return std::nullopt;
-    }
-    EngineEvent& event = Add(EventType::kRemoved, "", batch);
+    const bool nothing = left_out > 0 && batch.hashes.size() == begin;  // was ever passed on
+    EngineEvent& event = Add(nothing ? EventType::kIgnored : EventType::kRemoved, "", batch);
+    event.left_out = left_out;
+    if (nothing) return std::nullopt;
     event.hashes = From(batch.hashes, begin);
     event.every_tier = true;
     LeaveNone(event, batch);
@@ -424,9 +436,9 @@ class TrtllmJsonDecoder::Impl {
     std::string_view from;
     if (const Outcome error = Level(*new_level, to)) return error;
     if (const Outcome error = Level(*old_level, from)) return error;
-    if (*new_level == *old_level || (!minor_ && partial_.Find(*hash))) {
-      // Stays where it is, or was never passed on.
-      Add(EventType::kIgnored, "", batch);
+    const bool left_out = !minor_ && partial_.Find(*hash);
+    if (*new_level == *old_level || left_out) {  // stays where it is, or was never passed on
+      Add(EventType::kIgnored, "", batch).left_out = left_out ? 1 : 0;
       return std::nullopt;
     }
     if (batch.hashes.size() >= limits_->blocks_max) return DecodeErrc::kOverLimit;

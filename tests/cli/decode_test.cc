@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <initializer_list>
 #include <iterator>
 #include <map>
@@ -32,9 +33,10 @@ constexpr std::string_view kGolden =
 constexpr std::string_view kGoldenRest =
     R"("ok":true,"ts":1.5,"dp_rank":0,"events":[{"index":0,"type":"stored","tier":"device",)"
     R"("medium":"GPU","block_hashes":[1,2],"parent":null,"block_size":4,"tokens":8,"eagle":false,)"
-    R"("lora":null,"salt":null,"objects":[],"unmapped_keys":[],"group":null,"kind":null,)"
+    R"("lora":null,"lora_id":null,"salt":null,"salt_inherited":false,"objects":[],"unmapped_keys":[],"group":null,"kind":null,)"
     R"("window":null,"locality":null,"ownership":null,"session_id":null,)"
     R"("eligible":true,"local_hashes":[14643705804678351452,16777012769546811212],)"
+    R"("left_out":0,)"
     R"("placed":[{"type":"stored","tier":"device","block_hashes":[1,2],"by_name_only":false}]}],)"
     R"("dropped":[],"facts":[]})"
     "\n";
@@ -97,11 +99,12 @@ TEST(DecodeCommand, DroppedEventsAreListedAndNamed) {
       done.out,
       R"({"ok":true,"ts":1.5,"dp_rank":null,"events":[)"
       R"({"index":0,"type":"removed","tier":"device","medium":null,"block_hashes":[11],"group":null,)"
-      R"("placed":[{"type":"removed","tier":"device","block_hashes":[11]}]},)"
-      R"({"index":1,"type":"removed","tier":null,"medium":"FS","block_hashes":[11],"group":null,"placed":[]},)"
+      R"("left_out":0,"placed":[{"type":"removed","tier":"device","block_hashes":[11]}]},)"
+      R"({"index":1,"type":"removed","tier":null,"medium":"FS","block_hashes":[11],"group":null,"left_out":0,"placed":[]},)"
       R"({"index":2,"type":"cleared","placed":[{"type":"cleared"}]}],)"
       R"("dropped":[{"index":1,"reason":"unknown_medium"},{"index":3,"reason":"unknown_event"}],)"
-      R"("facts":[]})"
+      R"("facts":[{"name":"unmatched_removals","text":"1 removal(s) of a block that no store before )"
+      R"(put there, as far as this stream was decoded: passed on, to an index that may know it"}]})"
       "\n");
 }
 
@@ -256,7 +259,7 @@ TEST(DecodeCommand, AllThatAnEventDoesIsTold) {
   EXPECT_NE(words.find("batch main_changes: 1 "), std::string::npos) << words;
   const auto json = RunKvroute({"decode", "--stream", "--block-size", "4"}, change).out;
   EXPECT_NE(
-      json.find(R"("eligible":true,"local_hashes":[14643705804678351452],)"
+      json.find(R"("eligible":true,"local_hashes":[14643705804678351452],"left_out":0,)"
                 R"("placed":[{"type":"removed","tier":"device","block_hashes":[1]},)"
                 R"({"type":"stored","tier":"device","block_hashes":[21],"by_name_only":false}]}])"),
       std::string::npos)
@@ -332,6 +335,64 @@ TEST(DecodeCommand, RemovalsTellEveryTier) {
       << held;
 }
 
+TEST(DecodeCommand, TheSaltThatABlockInheritsIsTold) {
+  const std::string chain = Lines(
+      {R"([1.5,[{"type":"BlockStored","block_hashes":[1],"token_ids":[1,2,3,4],"block_size":4,"cache_salt":"a"}],0])",
+       R"([1.5,[{"type":"BlockStored","block_hashes":[2],"parent_block_hash":1,"token_ids":[5,6,7,8],"block_size":4}],0])"});
+  const std::string words = Explain(chain);
+  EXPECT_NE(words.find("at the root, cache salt #1"), std::string::npos) << words;
+  EXPECT_NE(words.find("under block 1, inherited cache salt #1"), std::string::npos) << words;
+  const auto json = RunKvroute({"decode", "--stream"}, chain).out;
+  EXPECT_NE(json.find(R"("salt":"#1","salt_inherited":false)"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"("salt":"#1","salt_inherited":true)"), std::string::npos) << json;
+}
+
+TEST(DecodeCommand, AnAdapterWithoutANameIsTold) {
+  const std::string store = Lines(
+      {R"([1.5,[{"type":"BlockStored","block_hashes":[1],"token_ids":[1,2,3,4],"block_size":4,"lora_id":7}],0])"});
+  EXPECT_NE(Explain(store).find("LoRA number 7 without a name, which no prompt matches"),
+            std::string::npos);
+  EXPECT_NE(Explain(store, {"--unmapped-keys=ignore"}).find("LoRA number 7; "), std::string::npos);
+  EXPECT_NE(RunKvroute({"decode"}, store).out.find(R"("lora":null,"lora_id":7,)"),
+            std::string::npos);
+}
+
+// Pieces of blocks, which no index has, are neither removed nor held.
+TEST(DecodeCommand, WhatIsLeftOutOfAnEventIsTold) {
+  const std::string pieces = Lines(
+      {kStoreA,
+       R"([1.5,[{"type":"BlockStored","block_hashes":[12],"parent_block_hash":9,"token_ids":[1,2],"block_size":2},{"type":"BlockRemoved","block_hashes":[1,12]}],0])"});
+  const std::string words = Explain(pieces);
+  EXPECT_NE(words.find("1 block removed from device; 1 were never in an index"), std::string::npos)
+      << words;
+  EXPECT_EQ(words.find(" stay"), std::string::npos) << words;
+  EXPECT_NE(RunKvroute({"decode", "--stream", "--block-size", "4"}, pieces)
+                .out.find(R"("block_hashes":[1,12],"group":null,"left_out":1)"),
+            std::string::npos);
+
+  const auto block = [](int name, std::string_view tokens) {
+    return fmt::format(R"({{"block_hash":{},"tokens":[{}]}})", name, tokens);
+  };
+  constexpr std::string_view kTwo = R"({"token_id":1},{"token_id":2})";
+  constexpr std::string_view kFour =
+      R"({"token_id":1},{"token_id":2},{"token_id":3},{"token_id":4})";
+  const std::string list = fmt::format(R"([{{"data":{{"type":"stored","blocks":[{},{},{}]}}}},)"
+                                       R"({{"data":{{"type":"removed","block_hashes":[12]}}}},)"
+                                       R"({{"data":{{"type":"removed","block_hashes":[11,13]}}}}])",
+                                       block(11, kFour), block(12, kTwo), block(13, kFour));
+  const std::string told = Explain(ToHex(std::as_bytes(std::span(list))) + "\n");
+  EXPECT_NE(told.find("event 0 kept: 1 block stored on device, at the root; 2 more lack tokens"),
+            std::string::npos)
+      << told;
+  EXPECT_NE(told.find("event 1 dropped, partial_block (1 blocks): it is of a piece of a block"),
+            std::string::npos)
+      << told;
+  EXPECT_NE(told.find("event 2 kept: 1 block removed from device; 1 were never in an index"),
+            std::string::npos)
+      << told;
+  EXPECT_EQ(told.find("unmatched"), std::string::npos) << told;
+}
+
 TEST(DecodeCommand, WhatIsTrueOfABatchIsTold) {
   const struct {
     std::string_view fact;
@@ -343,6 +404,8 @@ TEST(DecodeCommand, WhatIsTrueOfABatchIsTold) {
       {"batch unclear_group: of cache group 2",
        Lines(
            {R"([1.5,[{"type":"BlockStored","block_hashes":[1],"token_ids":[1,2,3,4],"block_size":4,"group_idx":2}],0])"})},
+      {"batch unmatched_removals: 1 ",
+       Lines({kStoreA, R"([1.5,[["BlockRemoved",[1]],["BlockRemoved",[7]]],0])"})},
       {"batch lost_removals: ", Lines({R"([1.5,[["BlockRemoved",["x"]]],0])"})},
       {"batch skipped_session_ids: 1 ",
        Lines({R"([1.5,[{"type":"BlockRemoved","block_hashes":[1],"session_id":5}],0])"})},
@@ -434,9 +497,11 @@ TEST(DecodeCommand, WhatSetsBlocksApartIsShownWithoutSecrets) {
   EXPECT_EQ((json + words).find("hidden"), std::string::npos);
 }
 
-// A capture of messages with these numbers, each with a removal of the second number.
+// What `decode` prints of a capture of messages with these numbers, each with a removal of the
+// second number.
 std::string CaptureOf(const std::filesystem::path& path,
-                      std::initializer_list<std::pair<std::uint64_t, int>> messages) {
+                      std::initializer_list<std::pair<std::uint64_t, int>> messages,
+                      const std::function<ProcessOutput(const std::string&)>& decode) {
   std::filesystem::remove(path);
   auto writer = wire::CaptureWriter::Create(path.string());
   EXPECT_TRUE(writer);
@@ -451,7 +516,7 @@ std::string CaptureOf(const std::filesystem::path& path,
     EXPECT_TRUE(writer->AddMessage(*source, Nanos{0}, frames));
   }
   EXPECT_TRUE(writer->Flush());
-  const auto done = RunKvroute({"decode", "--explain", "--file", path.string()});
+  const auto done = decode(path.string());
   std::filesystem::remove(path);
   return done.out;
 }
@@ -481,11 +546,29 @@ TEST(DecodeCommand, ACaptureIsFollowedAsALiveStreamIs) {
   };
   for (const auto& row : rows) {
     SCOPED_TRACE(row.id);
-    const std::string words = CaptureOf(path, row.messages);
+    const std::string words = CaptureOf(path, row.messages, [](const std::string& written) {
+      return RunKvroute({"decode", "--explain", "--file", written});
+    });
     EXPECT_NE(words.find(row.told), std::string::npos) << words;
     const bool restarts = row.told.starts_with("restart");
     EXPECT_EQ(words.find("restart:") != std::string::npos, restarts) << words;
   }
+}
+
+// A pipe gives its first bytes once.
+TEST(DecodeCommand, APipeIsAFileToo) {
+  const std::string file = "/dev/stdin";
+  EXPECT_EQ(RunKvroute({"decode", "--file", file}, kGolden).out, "{" + std::string(kGoldenRest));
+  const auto path = std::filesystem::temp_directory_path() / "kvroute_decode_pipe.kvrcap";
+  const std::string words = CaptureOf(path, {{0, 1}, {1, 2}}, [&](const std::string& written) {
+    std::ifstream in(written, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    return RunKvroute({"decode", "--explain", "--file", file}, bytes);
+  });
+  EXPECT_NE(words.find("source 0, message 1, after"), std::string::npos) << words;
+  EXPECT_EQ(RunKvroute({"decode", "--file", file}).exit_code, 1);
+  EXPECT_NE(RunKvroute({"decode", "--file", file}, "\x89KVR").err.find("is no capture"),
+            std::string::npos);
 }
 
 TEST(DecodeCommand, UsageErrors) {

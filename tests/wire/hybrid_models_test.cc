@@ -674,6 +674,19 @@ std::uint64_t NameOf(std::uint32_t block) {
   return 100 + block;
 }
 
+// What is left of a group on the device, by block.
+std::map<std::uint32_t, int> CopiesOf(const std::vector<Step>& script) {
+  std::map<std::uint32_t, int> copies;
+  for (const Step& step : script) {
+    if (step.host) continue;
+    for (std::uint32_t i = 0; i < step.count; ++i) {
+      int& count = copies[step.first + i];
+      count = std::max(0, count + (step.store ? 1 : -1));
+    }
+  }
+  return copies;
+}
+
 // What one group does, in its own order. Full attention groups store the whole chain, at first or
 // in two parts of which the child may come first. Stores in host memory may be silent on the kind.
 std::vector<Step> Script(const Kind& kind, bool silent, Rng& rng) {
@@ -699,6 +712,13 @@ std::vector<Step> Script(const Kind& kind, bool silent, Rng& rng) {
   for (std::uint64_t i = 0; i < copies; ++i) {
     const auto block = static_cast<std::uint32_t>(stride - 1 + stride * rng.Below(kDepth / stride));
     steps.insert(steps.begin(), {true, block, 1, true, false});
+  }
+  // Often the group loses all that it has.
+  if (rng.Below(8) == 0) {
+    for (const auto& [block, copies] : CopiesOf(steps)) {
+      for (int i = 0; i < copies; ++i)
+        steps.push_back({false, block});
+    }
   }
   return steps;
 }
@@ -779,6 +799,24 @@ std::uint32_t PlayInAnyOrder(const Scripts& scripts, Rng& rng) {
     }
   }
   return usable;
+}
+
+// What a group is, outlives what it has.
+TEST(HybridModels, AFormerMainGroupThatIsEmptyIsNeededStill) {
+  for (const bool clear : {false, true}) {
+    SCOPED_TRACE(clear ? "cleared" : "removed");
+    Node node;
+    Stores(kFurther, {11})(node);
+    if (clear) {
+      node.ClearAll();
+    } else {
+      node.Remove(kFurther, 11);
+    }
+    Stores(kMain, {11})(node);
+    node.Send();
+    EXPECT_EQ(node.Ask(Tokens(0, 1)).held, 1u);
+    EXPECT_EQ(node.Ask(Tokens(0, 1)).hit, 0u);
+  }
 }
 
 TEST(HybridModels, AnyOrderOfGroupsAndBatchesGivesTheSame) {

@@ -179,6 +179,75 @@ TEST(PlacedNames, HostCopiesGoWhereTheDeviceHasTheBlock) {
   }
 }
 
+// The same when the device has lost the blocks before the copies are announced.
+TEST(PlacedNames, LateHostCopiesGoWhereTheDeviceHadTheBlock) {
+  const struct {
+    std::string_view id;
+    std::string event;
+    std::string told;
+    std::string_view prompt;
+    std::string_view in_host;  // of A+B+C, of which the device has A
+  } rows[] = {
+      {"no parent", St("12,13", "null", "5,6,7,8,9,10,11,12", kHost), "named host_pinned 12 13",
+       "BC", "1/2"},
+      {"no parent, in a deeper tier", St("12", "null", kB, R"("medium":"DISK")"), "named disk 12",
+       "B", "1/0"},
+      {"another parent", St("13", "11", kC, kHost), "named host_pinned <11 13", "AC", "1/0"},
+      {"more that is new behind it", St("13,14", "null", "9,10,11,12,13,14,15,16", kHost),
+       "named host_pinned 13 14", "CD", "1/0"},
+      {"other tokens", St("12", "11", kD, kHost), "named host_pinned <11 12", "AD", "1/1"},
+      {"no tokens", St("12,13", "null", "", kHost), "named host_pinned 12 13", "BC", "1/2"},
+      {"the same place", St("12,13", "11", "5,6,7,8,9,10,11,12", kHost),
+       "stored host_pinned <11 12=B 13=C", "BC", "1/2"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.id);
+    Node node;
+    node.Feed({St("11,12,13", "null", "1,2,3,4,5,6,7,8,9,10,11,12")});
+    node.Feed({Rm("13"), Rm("12")});
+    EXPECT_EQ(node.Feed({row.event}), row.told);
+    EXPECT_EQ(node.Ask("ABC"), row.in_host);
+    EXPECT_EQ(node.Ask(row.prompt), row.prompt.front() == 'A' ? "1/0" : "0/0");
+    node.Feed({Rm("12,13,14", kHost), Rm("12,13,14", R"("medium":"DISK")"), Rm("11")});
+    EXPECT_EQ(node.held(), 0u);
+    EXPECT_EQ(node.Ask("ABC"), "0/0");
+    EXPECT_EQ(node.Ask(row.prompt), "0/0");
+  }
+}
+
+// What the device told of a block goes from one copy to the next, whoever says less between.
+TEST(PlacedNames, ThePlaceOfABlockOutlivesItsCopies) {
+  Node node;
+  node.Feed({St("11,12", "null", "1,2,3,4,5,6,7,8"), Rm("12")});
+  node.Feed({St("12", "null", "", kHost)});
+  // So many others that the name is no longer among those that went last.
+  for (int name = 1'000; name < 41'000; name += 1'000) {
+    std::string names;
+    std::string tokens;
+    for (int i = 0; i < 1'000; ++i) {
+      names += (i > 0 ? "," : "") + std::to_string(name + i);
+      tokens += (i > 0 ? ",5,6,7,8" : "5,6,7,8");
+    }
+    node.Feed({St(names, "null", tokens), Rm(names)});
+  }
+  EXPECT_EQ(node.Feed({St("12", "null", kB, R"("medium":"DISK")")}), "named disk 12");
+  node.Feed({Rm("12", kHost), Rm("12", R"("medium":"DISK")")});
+  EXPECT_EQ(node.Feed({St("12", "null", kB, kHost)}), "named host_pinned 12");
+  EXPECT_EQ(node.Ask("B"), "0/0");
+  // The device may still say otherwise once no copy is left.
+  node.Feed({Rm("12", kHost)});
+  EXPECT_EQ(node.Feed({St("12", "null", kB)}), "stored device 12=B");
+  EXPECT_EQ(node.Ask("B"), "1/0");
+}
+
+// A clear is the end of all names.
+TEST(PlacedNames, NamesMeanNothingBehindAClear) {
+  Node node;
+  node.Feed({St("11,12", "null", "1,2,3,4,5,6,7,8"), Rm("12"), std::string(kClr)});
+  EXPECT_EQ(node.Feed({St("12", "null", kB, kHost)}), "stored host_pinned 12=B");
+  EXPECT_EQ(node.Ask("B"), "0/1");
+}
+
 // Engines announce a copy in host memory when it is made, which may be after the device has lost
 // the block, and without its keys. It is the block's own then, never that of its tokens.
 TEST(PlacedNames, ACopyThatComesLateKeepsWhatTheDeviceToldOfItsKeys) {

@@ -116,7 +116,7 @@ TEST(TrtllmJson, ABlockSizeMismatchIsSuspectedAfterManyShortStores) {
   }
   EXPECT_EQ(Feed(stream, Event(Stored("null", Block(64, {9})))), "drop 0 block_size_mismatch");
   EXPECT_EQ(stream.batch().wrong_block_size, 2u);
-  EXPECT_EQ(Feed(stream, Removed("1,64")), "drop 0 ignored_event");
+  EXPECT_EQ(Feed(stream, Removed("1,64")), "drop 0 partial_block");
   // One full block clears it of suspicion.
   EXPECT_EQ(Feed(stream, Event(Stored("null", Block(65, {1, 2, 3, 4})))), "stored device 65=A");
   for (int i = 100; i < 200; ++i)
@@ -420,7 +420,7 @@ TEST(TrtllmJson, RemovalsOfPartialBlocksAreLeftOut) {
             "removed device 11");
   Feed(stream, Event(Stored("null", Block(13, {5}))));
   EXPECT_EQ(Feed(stream, Event(R"({"type":"removed","block_hashes":[13]})")),
-            "drop 0 ignored_event");
+            "drop 0 partial_block");
   // Once only: the engine may fill the block and announce it whole.
   EXPECT_EQ(Feed(stream, Event(R"({"type":"removed","block_hashes":[13]})")), "removed device 13");
   // ... also under the same name, before it removes the partial one.
@@ -430,13 +430,30 @@ TEST(TrtllmJson, RemovalsOfPartialBlocksAreLeftOut) {
 }
 
 // What was left out is so when it moves, too.
+// What follows a partial block has no place, full or not, so that its removal is left out as well.
+TEST(TrtllmJson, BlocksBehindAPartialOneAreLeftOutAndCounted) {
+  Stream stream;
+  const auto& stats = stream.translator().stats();
+  EXPECT_EQ(Feed(stream, Event(Stored("null", Block(11, {1, 2, 3, 4}) + "," + Block(12, {5}) + "," +
+                                                  Block(13, {5, 6, 7, 8})))),
+            "stored device 11=A");
+  EXPECT_EQ(stats.cut_blocks, 2u);
+  EXPECT_EQ(Feed(stream, Removed("13")), "drop 0 partial_block");
+  EXPECT_EQ(Feed(stream, Removed("12,11")), "removed device 11");
+  EXPECT_EQ(stats.unmatched_removals, 0u);
+  // Stored behind a full one it has its place.
+  Feed(stream, Event(Stored("null", Block(11, {1, 2, 3, 4}) + "," + Block(13, {5, 6, 7, 8}))));
+  EXPECT_EQ(Feed(stream, Removed("13")), "removed device 13");
+  EXPECT_EQ(stats.cut_blocks, 2u);
+}
+
 TEST(TrtllmJson, MovesOfPartialBlocksAreLeftOut) {
   Stream stream;
   Feed(stream, Event(Stored("null", Block(11, {1, 2, 3, 4}) + "," + Block(12, {5}))));
   EXPECT_EQ(Feed(stream, Event(R"({"type":"updated","block_hash":12,)"
                                R"("cache_level":{"new_value":1,"old_value":0}})")),
-            "drop 0 ignored_event");
-  EXPECT_EQ(Feed(stream, Removed("12")), "drop 0 ignored_event");
+            "drop 0 partial_block");
+  EXPECT_EQ(Feed(stream, Removed("12")), "drop 0 partial_block");
 }
 
 // All windows have the same names for the same tokens, so each window's events are its own.
@@ -447,11 +464,11 @@ TEST(TrtllmJson, PartialBlocksAreTheMainWindows) {
   Feed(stream, "[" + Event(created, 512) + "," + Event(created, 4096) + "]");
   Feed(stream, "[" + Event(store, 4096) + "," + Event(store, 512) + "]");
   EXPECT_EQ(Feed(stream, Removed("12", 512)), "drop 0 non_main_group");
-  EXPECT_EQ(Feed(stream, Removed("12")), "drop 0 ignored_event");
+  EXPECT_EQ(Feed(stream, Removed("12")), "drop 0 partial_block");
   // A full block of a small window does not make the main one's partial block full.
   Feed(stream, Event(Stored("null", Block(13, {1}))));
   Feed(stream, Event(Stored("null", Block(13, {1, 2, 3, 4})), 512));
-  EXPECT_EQ(Feed(stream, Removed("13")), "drop 0 ignored_event");
+  EXPECT_EQ(Feed(stream, Removed("13")), "drop 0 partial_block");
 }
 
 // Beyond the limit the older half is forgotten, and counted.
@@ -472,7 +489,7 @@ TEST(TrtllmJson, PartialBlocksAreRememberedUpToALimit) {
     Feed(stream, Event(Stored("null", Block(hash == 3 ? 1 : hash, {9}))));
   Feed(stream, Event(Stored("null", Block(8, {9}))));
   Feed(stream, Event(Stored("null", Block(9, {9}))));
-  EXPECT_EQ(Feed(stream, Removed("1,8,9")), "drop 0 ignored_event");
+  EXPECT_EQ(Feed(stream, Removed("1,8,9")), "drop 0 partial_block");
 }
 
 TEST(TrtllmJson, ManyPartialBlocks) {
@@ -482,7 +499,7 @@ TEST(TrtllmJson, ManyPartialBlocks) {
     Feed(stream, Event(Stored("null", Block(hash * 7919, {9}))));
     removals += (hash == 1 ? "" : ",") + std::to_string(hash * 7919);
   }
-  EXPECT_EQ(Feed(stream, Removed(removals)), "drop 0 ignored_event");
+  EXPECT_EQ(Feed(stream, Removed(removals)), "drop 0 partial_block");
   EXPECT_EQ(stream.translator().stats().forgotten_partials, 0u);
 }
 
