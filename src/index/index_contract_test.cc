@@ -339,7 +339,7 @@ TYPED_TEST(IndexContract, ABlockIsEligibleWhileEveryStoreOfItWas) {
       {"waits while held, once not",
        "E0:[1,2]; R0:[1,2]{0}; S0@host:[1]+[2] !pnf; R0@host:[1,2]{1}; S0:[1]; e=0; n=2"},
       {"waits by name", "H0@host:[]{^1} !pnf; E0:[1/1]; e=2"},
-      {"waits with another content", "S0:^9+[1/1] !pnf; E0:^9+[2/1] !pnf; S0:[9/9]; e=1"},
+      {"waits with another content", "S0:^9+[1/1] !pnf; E0:^9+[2/1] !pnf; S0:[9/9]; n=3; e=1"},
   };
   this->CheckAll(kRows);
 }
@@ -361,6 +361,26 @@ TYPED_TEST(IndexContract, KeepsOrphansUntilTheirParentComes) {
       {"cleared", "S0:[1]+[2] !pnf; C0; S0:[1]; Q[1,2]={0:1}"},
       {"rank removed", "S0:[1]+[2] !pnf; RR0; S0:[1]; Q[1,2]={0:1}"},
       {"not dumped", "S0:[1]; S0:[2]+[3] !pnf; D; S0:[2]; Q[2,3]={0:1}"},
+      // Rows 27, 89 and L9 for blocks that wait: one name, several blocks.
+      {"one name, placed and waiting",
+       "S0@host:^999+[50/5] !pnf; S0:[7/5]; n=1; R0:[]{^5}; Q[7]={}; S0:[9/999]; Q[9,50]={0:1/1}"},
+      {"one name, two parents",
+       "S0:^998+[50/5] !pnf; S0@host:^999+[60/5] !pnf; S0:[9/999]; Q[9,60]={0:1/1}; n=2;"
+       "S0:[8/998]; Q[8,50]={0:2}; n=4; R0@host:[]{^5}; Q[9,60]={0:1}; Q[8,50]={0:2}"},
+      {"one name, two contents",
+       "S0:^9+[50/5] !pnf; S0:^9+[60/5] !pnf; S0:[9/9]; Q[9,50]={0:2}; Q[9,60]={0:2};"
+       "R0:[]{^5}; Q[9,60]={0:1}; Q[9,50]={0:2}; R0:[]{^5}; n=1"},
+      {"one name, one content, two parents",
+       "S0:^8+[50/5] !pnf; S0:^9+[50/5] !pnf; S0:[8/8]; Q[8,50]={0:2}; S0:[9/9]; Q[9,50]={0:2}"},
+      {"one name, the newest that waits goes first",
+       "S0:^8+[50/5] !pnf; S0:^9+[60/5] !pnf; R0:[]{^5}; S0:[9/9]; Q[9,60]={0:1}; S0:[8/8];"
+       "Q[8,50]={0:2}; R0:[]{^5}; n=2"},
+      {"one name, a tier by name is the newest's",
+       "S0:^8+[50/5] !pnf; S0:^9+[60/5] !pnf; H0@host:[]{^5} !pnf; S0:[8/8]; S0:[9/9]; n=5;"
+       "R0:[]{^5,^5}; Q[8,50]={0:1}; Q[9,60]={0:1/1}"},
+      {"one name, a tier by name is the first content's",
+       "H0@host:[]{^5} !pnf; S0:^8+[50/5] !pnf; S0:^9+[60/5] !pnf; S0:[9/9]; S0:[8/8]; n=5;"
+       "R0:[]{^5,^5}; Q[9,60]={0:1}; Q[8,50]={0:1/1}"},
   };
   this->CheckAll(kRows);
 }
