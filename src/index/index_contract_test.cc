@@ -1,5 +1,6 @@
 // What every index promises, as rows in the notation of index_script.h.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -716,13 +717,13 @@ TYPED_TEST(IndexContract, DumpsParentsFirstAndDeviceFirst) {
   EXPECT_EQ(copy.SortedDump(), player.SortedDump());
   EXPECT_EQ(copy.index().Stats().pending_dropped, 0u);
 
-  bool lower = false;
+  std::map<Rank, bool> lower;
   player.index().Dump([&lower](const PlacementEvent& event) {
-    lower |= event.tier != Tier::kDevice;
+    lower[event.rank] |= event.tier != Tier::kDevice;
     const bool behind_host = event.blocks[0].local == BlockHash{8};
-    EXPECT_TRUE(!lower || event.tier != Tier::kDevice || behind_host);
+    EXPECT_TRUE(!lower[event.rank] || event.tier != Tier::kDevice || behind_host);
   });
-  EXPECT_TRUE(lower);
+  EXPECT_TRUE(lower.at(Rank{WorkerId{1}, 0}));
 }
 
 // Row 92 and bug 50: what comes and goes leaves nothing behind.
@@ -751,6 +752,56 @@ using Products = testing::Types<RunArena, ThreeShards>;
 template <typename Index>
 class ProductContract : public testing::Test {};
 TYPED_TEST_SUITE(ProductContract, Products);
+
+// A copy finds each parent by a name that several blocks have, and keeps which is the newest.
+TYPED_TEST(ProductContract, CopiesBlocksOfOneName) {
+  static constexpr Row kRows[] = {
+      {"a host child of the older",
+       "S0:[1/100]; S0@host:^100+[5/500]; S0:[2/100]; D; Q[1,5]={0:1/1}; Q[2,5]={0:1};"
+       "R0:[]{^100}; Q[1,5]={0:1/1}; Q[2]={}"},
+      {"children of both",
+       "S0:[1/100]; S0:^100+[5/500]; S0:^100+[6/600]; S0:[2/100]; S0:^100+[7/700]; S0:^100+[8/800];"
+       "D; Q[1,5]={0:2}; Q[1,6]={0:2}; Q[2,7]={0:2}; Q[2,8]={0:2}; Q[1,7]={0:1}; Q[2,5]={0:1};"
+       "R0:[]{^100}; Q[2,7]={}; Q[1,6]={0:2}"},
+      {"the older stored again",
+       "S0:[1/100]; S0:^100+[5/500]; S0:[2/100]; S0:^100+[7/700]; S0:[1/100]!dup; D; Q[2,7]={0:2};"
+       "Q[1,5]={0:2}; R0:[]{^100}; Q[1]={}; Q[2,7]={0:2}"},
+      {"of parent and grandchild",
+       "E0:[1/100,5/500,2/100,6/600]; S0:[3/100]; D; Q[1,5,2,6]={0:4}; e=4; R0:[]{^100};"
+       "Q[3]={}; Q[1,5,2,6]={0:4}; R0:[]{^100}; Q[1,5,2,6]={0:2}"},
+      {"in two tiers",
+       "S0:[1/100]; S0@host:[1/100]; S0:^100+[5/500]; S0@disk:[2/100]; S0@host:^100+[5/500]; D;"
+       "Q[1,5]={0:2}; Q[2,5]={0:0/0/1}; n=5; R0@disk:[]{^100}; Q[1,5]={0:2}; n=4"},
+      {"a name of the block before is left out", "S0:[1/100,2/100,3/300]; D; Q[1..3]={0:1}"},
+  };
+  for (const Row& row : kRows) {
+    const auto make = [](const IndexOptions& options) -> std::unique_ptr<PrefixIndex> {
+      return std::make_unique<TypeParam>(options);
+    };
+    for (const std::string& failure : script::Run(row.script, make, {}))
+      ADD_FAILURE() << "row " << row.id << ": " << failure;
+  }
+}
+
+// A rank that leaves and comes back meanwhile is dumped once, as one of its lives had it.
+TYPED_TEST(ProductContract, DumpsEachRankOnce) {
+  script::Player player(std::make_unique<TypeParam>(IndexOptions{}));
+  for (const script::Op& op : script::Parse("S1,2,3:[1]; S4:[7]"))
+    player.Update(op);
+  std::map<Rank, std::set<BlockHash>> dumped;
+  player.index().Dump([&](const PlacementEvent& event) {
+    if (dumped.empty()) {
+      for (const script::Op& op : script::Parse("RR1; RR2; S5,6:[9]; S2,1:[2]; RR4"))
+        player.Update(op);
+    }
+    for (const PlacedBlock& block : event.blocks)
+      dumped[event.rank].insert(block.local);
+  });
+  EXPECT_EQ(dumped.size(), 3u);
+  for (const auto& [rank, blocks] : dumped)
+    EXPECT_EQ(blocks.size(), 1u) << Raw(rank.worker);
+  EXPECT_TRUE(dumped.contains(Rank{WorkerId{3}, 0}));
+}
 
 TYPED_TEST(ProductContract, AQueryAllocatesNothing) {
   script::Player player(std::make_unique<TypeParam>(IndexOptions{}));

@@ -318,44 +318,13 @@ void NaiveIndex::FindBlocks(std::span<const SequenceHash> sequence,
   }
 }
 
-void NaiveIndex::Dump(const std::function<void(const PlacementEvent&)>& emit) const {
-  struct Single {
-    PlacementEvent event;
-    PlacedBlock block;
-  };
-  std::vector<Single> device;
-  std::vector<Single> lower;
-  {
-    Lock lock(mutex_);
-    for (const auto& slot : slots_) {
-      if (!slot) continue;
-      std::set<Chain> way{0};         // reachable through blocks held in any tier
-      std::set<Chain> device_way{0};  // and through the device tier alone
-      for (const auto& [chain, known] : slot->known) {
-        const auto [parent, local] = links_[chain];
-        if (known.tiers == 0 || !way.contains(parent)) continue;
-        way.insert(chain);
-        Single single;
-        single.block = {known.name, local};
-        single.event.rank = slot->rank;
-        single.event.eligible = known.eligible;
-        if (parent != 0) single.event.parent = slot->known.at(parent).name;
-        for (std::size_t tier = 0; tier < kTierCount; ++tier) {
-          if (!(known.tiers & (1u << tier))) continue;
-          const bool early = tier == 0 && device_way.contains(parent);
-          if (early) device_way.insert(chain);
-          single.event.tier = static_cast<Tier>(tier);
-          (early ? device : lower).push_back(single);
-        }
-      }
-    }
+std::vector<Rank> NaiveIndex::Ranks() const {
+  Lock lock(mutex_);
+  std::vector<Rank> ranks;
+  for (const auto& slot : slots_) {
+    if (slot) ranks.push_back(slot->rank);
   }
-  for (auto* part : {&device, &lower}) {
-    for (Single& single : *part) {
-      single.event.blocks = {&single.block, 1};
-      emit(single.event);
-    }
-  }
+  return ranks;
 }
 
 void NaiveIndex::CopyRank(Rank rank, RankCopy& copy) const {
@@ -363,12 +332,16 @@ void NaiveIndex::CopyRank(Rank rank, RankCopy& copy) const {
   Lock lock(mutex_);
   for (const auto& slot : slots_) {
     if (!slot || slot->rank != rank) continue;
-    std::set<Chain> way{0};
+    std::set<Chain> way{0};         // reachable through blocks held in any tier
+    std::set<Chain> device_way{0};  // and through the device tier alone
     for (const auto& [chain, known] : slot->known) {
       const auto [parent, local] = links_[chain];
       if (known.tiers == 0 || !way.contains(parent)) continue;
+      if (parent != 0 && slot->known.at(parent).name == known.name) continue;
       way.insert(chain);
       RankCopy::Run run;
+      run.device_way = (known.tiers & Bit(Tier::kDevice)) && device_way.contains(parent);
+      if (run.device_way) device_way.insert(chain);
       run.begin = copy.blocks.size();
       run.end = run.begin + 1;
       run.tiers = known.tiers;
