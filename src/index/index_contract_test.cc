@@ -341,7 +341,7 @@ TYPED_TEST(IndexContract, ABlockIsEligibleWhileEveryStoreOfItWas) {
       {"waits while held, once not",
        "E0:[1,2]; R0:[1,2]{0}; S0@host:[1]+[2] !pnf; R0@host:[1,2]{1}; S0:[1]; e=0; n=2"},
       {"waits by name", "H0@host:[]{^1} !pnf; E0:[1/1]; e=2"},
-      {"waits with another content", "S0:^9+[1/1] !pnf; E0:^9+[2/1] !pnf; S0:[9/9]; e=1"},
+      {"waits with another content", "S0:^9+[1/1] !pnf; E0:^9+[2/1] !pnf; S0:[9/9]; n=3; e=1"},
   };
   this->CheckAll(kRows);
 }
@@ -363,6 +363,26 @@ TYPED_TEST(IndexContract, KeepsOrphansUntilTheirParentComes) {
       {"cleared", "S0:[1]+[2] !pnf; C0; S0:[1]; Q[1,2]={0:1}"},
       {"rank removed", "S0:[1]+[2] !pnf; RR0; S0:[1]; Q[1,2]={0:1}"},
       {"not dumped", "S0:[1]; S0:[2]+[3] !pnf; D; S0:[2]; Q[2,3]={0:1}"},
+      // Rows 27, 89 and L9 for blocks that wait: one name, several blocks.
+      {"one name, placed and waiting",
+       "S0@host:^999+[50/5] !pnf; S0:[7/5]; n=1; R0:[]{^5}; Q[7]={}; S0:[9/999]; Q[9,50]={0:1/1}"},
+      {"one name, two parents",
+       "S0:^998+[50/5] !pnf; S0@host:^999+[60/5] !pnf; S0:[9/999]; Q[9,60]={0:1/1}; n=2;"
+       "S0:[8/998]; Q[8,50]={0:2}; n=4; R0@host:[]{^5}; Q[9,60]={0:1}; Q[8,50]={0:2}"},
+      {"one name, two contents",
+       "S0:^9+[50/5] !pnf; S0:^9+[60/5] !pnf; S0:[9/9]; Q[9,50]={0:2}; Q[9,60]={0:2};"
+       "R0:[]{^5}; Q[9,60]={0:1}; Q[9,50]={0:2}; R0:[]{^5}; n=1"},
+      {"one name, one content, two parents",
+       "S0:^8+[50/5] !pnf; S0:^9+[50/5] !pnf; S0:[8/8]; Q[8,50]={0:2}; S0:[9/9]; Q[9,50]={0:2}"},
+      {"one name, the newest that waits goes first",
+       "S0:^8+[50/5] !pnf; S0:^9+[60/5] !pnf; R0:[]{^5}; S0:[9/9]; Q[9,60]={0:1}; S0:[8/8];"
+       "Q[8,50]={0:2}; R0:[]{^5}; n=2"},
+      {"one name, a tier by name is the newest's",
+       "S0:^8+[50/5] !pnf; S0:^9+[60/5] !pnf; H0@host:[]{^5} !pnf; S0:[8/8]; S0:[9/9]; n=5;"
+       "R0:[]{^5,^5}; Q[8,50]={0:1}; Q[9,60]={0:1/1}"},
+      {"one name, a tier by name is the first content's",
+       "H0@host:[]{^5} !pnf; S0:^8+[50/5] !pnf; S0:^9+[60/5] !pnf; S0:[9/9]; S0:[8/8]; n=5;"
+       "R0:[]{^5,^5}; Q[9,60]={0:1}; Q[8,50]={0:1/1}"},
   };
   this->CheckAll(kRows);
 }
@@ -723,13 +743,13 @@ TYPED_TEST(IndexContract, DumpsParentsFirstAndDeviceFirst) {
   EXPECT_EQ(copy.SortedDump(), player.SortedDump());
   EXPECT_EQ(copy.index().Stats().pending_dropped, 0u);
 
-  bool lower = false;
+  std::map<Rank, bool> lower;
   player.index().Dump([&lower](const PlacementEvent& event) {
-    lower |= event.tier != Tier::kDevice;
+    lower[event.rank] |= event.tier != Tier::kDevice;
     const bool behind_host = event.blocks[0].local == BlockHash{8};
-    EXPECT_TRUE(!lower || event.tier != Tier::kDevice || behind_host);
+    EXPECT_TRUE(!lower[event.rank] || event.tier != Tier::kDevice || behind_host);
   });
-  EXPECT_TRUE(lower);
+  EXPECT_TRUE(lower.at(Rank{WorkerId{1}, 0}));
 }
 
 // Row 92 and bug 50: what comes and goes leaves nothing behind.
@@ -758,6 +778,56 @@ using Products = testing::Types<RunArena, ThreeShards>;
 template <typename Index>
 class ProductContract : public testing::Test {};
 TYPED_TEST_SUITE(ProductContract, Products);
+
+// A copy finds each parent by a name that several blocks have, and keeps which is the newest.
+TYPED_TEST(ProductContract, CopiesBlocksOfOneName) {
+  static constexpr Row kRows[] = {
+      {"a host child of the older",
+       "S0:[1/100]; S0@host:^100+[5/500]; S0:[2/100]; D; Q[1,5]={0:1/1}; Q[2,5]={0:1};"
+       "R0:[]{^100}; Q[1,5]={0:1/1}; Q[2]={}"},
+      {"children of both",
+       "S0:[1/100]; S0:^100+[5/500]; S0:^100+[6/600]; S0:[2/100]; S0:^100+[7/700]; S0:^100+[8/800];"
+       "D; Q[1,5]={0:2}; Q[1,6]={0:2}; Q[2,7]={0:2}; Q[2,8]={0:2}; Q[1,7]={0:1}; Q[2,5]={0:1};"
+       "R0:[]{^100}; Q[2,7]={}; Q[1,6]={0:2}"},
+      {"the older stored again",
+       "S0:[1/100]; S0:^100+[5/500]; S0:[2/100]; S0:^100+[7/700]; S0:[1/100]!dup; D; Q[2,7]={0:2};"
+       "Q[1,5]={0:2}; R0:[]{^100}; Q[1]={}; Q[2,7]={0:2}"},
+      {"of parent and grandchild",
+       "E0:[1/100,5/500,2/100,6/600]; S0:[3/100]; D; Q[1,5,2,6]={0:4}; e=4; R0:[]{^100};"
+       "Q[3]={}; Q[1,5,2,6]={0:4}; R0:[]{^100}; Q[1,5,2,6]={0:2}"},
+      {"in two tiers",
+       "S0:[1/100]; S0@host:[1/100]; S0:^100+[5/500]; S0@disk:[2/100]; S0@host:^100+[5/500]; D;"
+       "Q[1,5]={0:2}; Q[2,5]={0:0/0/1}; n=5; R0@disk:[]{^100}; Q[1,5]={0:2}; n=4"},
+      {"a name of the block before is left out", "S0:[1/100,2/100,3/300]; D; Q[1..3]={0:1}"},
+  };
+  for (const Row& row : kRows) {
+    const auto make = [](const IndexOptions& options) -> std::unique_ptr<PrefixIndex> {
+      return std::make_unique<TypeParam>(options);
+    };
+    for (const std::string& failure : script::Run(row.script, make, {}))
+      ADD_FAILURE() << "row " << row.id << ": " << failure;
+  }
+}
+
+// A rank that leaves and comes back meanwhile is dumped once, as one of its lives had it.
+TYPED_TEST(ProductContract, DumpsEachRankOnce) {
+  script::Player player(std::make_unique<TypeParam>(IndexOptions{}));
+  for (const script::Op& op : script::Parse("S1,2,3:[1]; S4:[7]"))
+    player.Update(op);
+  std::map<Rank, std::set<BlockHash>> dumped;
+  player.index().Dump([&](const PlacementEvent& event) {
+    if (dumped.empty()) {
+      for (const script::Op& op : script::Parse("RR1; RR2; S5,6:[9]; S2,1:[2]; RR4"))
+        player.Update(op);
+    }
+    for (const PlacedBlock& block : event.blocks)
+      dumped[event.rank].insert(block.local);
+  });
+  EXPECT_EQ(dumped.size(), 3u);
+  for (const auto& [rank, blocks] : dumped)
+    EXPECT_EQ(blocks.size(), 1u) << Raw(rank.worker);
+  EXPECT_TRUE(dumped.contains(Rank{WorkerId{3}, 0}));
+}
 
 TYPED_TEST(ProductContract, AQueryAllocatesNothing) {
   script::Player player(std::make_unique<TypeParam>(IndexOptions{}));

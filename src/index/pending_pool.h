@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,10 +22,12 @@ struct PendingBlock {
   bool eligible = false;             // with `local`
 };
 
-// One block a name: a second announcement adds its tiers, replaces the content if it brings one,
-// and makes the block the newest. All that bring the same content have to be eligible for it to be.
-// Beyond `blocks_max` the oldest go. Ordered maps, because engines choose the keys and this is no
-// hot path. Not thread-safe.
+// A block is told by its name, content and parent: announced again it gets more tiers and becomes
+// the newest, and all that say so have to be eligible for it to be. What has the same name and
+// another content or parent is another block. An announcement by name only means the newest that
+// waits under this name; it waits alone when there is none, until the first that brings a content
+// takes it over. Beyond `blocks_max` the oldest go. Ordered maps, because engines choose the keys
+// and this is no hot path. Not thread-safe.
 class PendingPool {
  public:
   explicit PendingPool(std::size_t blocks_max) : blocks_max_(blocks_max) {}
@@ -31,11 +35,11 @@ class PendingPool {
   // How many blocks were dropped to make room: 0 or 1.
   std::size_t Add(PendingBlock block);
 
-  // The block of this name, taken out of the pool.
-  std::optional<PendingBlock> Take(EngineHash name);
+  // The block of this name without content, taken out of the pool.
+  std::optional<PendingBlock> TakeNameOnly(EngineHash name);
   // The blocks whose parent has this name, oldest first, taken out of the pool.
   std::vector<PendingBlock> TakeChildren(EngineHash parent);
-  // Takes one tier from the block of this name; false when it does not wait in that tier.
+  // Takes one tier from the newest block of this name that waits in it; false when none does.
   bool Remove(EngineHash name, std::uint8_t tier);
 
   // Calls `use` with every block.
@@ -48,24 +52,29 @@ class PendingPool {
   // Drops up to `count`; says how many.
   std::size_t DropOldest(std::size_t count);
   void Clear();
-  [[nodiscard]] std::size_t size() const { return by_name_.size(); }
+  [[nodiscard]] std::size_t size() const { return blocks_.size(); }
   // Estimated heap in use.
   [[nodiscard]] std::size_t bytes() const;
 
  private:
   using Age = std::uint64_t;  // grows: the oldest has the smallest
-  struct Waiting {
-    PendingBlock block;
-    Age age = 0;
-  };
+  using Blocks = std::map<Age, PendingBlock>;
+  using Content = std::tuple<EngineHash, EngineHash, BlockHash>;  // parent, name, block hash
 
-  Waiting TakeOut(std::map<EngineHash, Waiting>::iterator it);
+  static Content ContentOf(const PendingBlock& block) {
+    return {*block.parent, block.name, *block.local};
+  }
+  // What `block` says more of; end(): none.
+  [[nodiscard]] Blocks::iterator FindSame(const PendingBlock& block);
+  // The newest of this name; end(): none.
+  [[nodiscard]] Blocks::iterator Newest(EngineHash name);
+  PendingBlock TakeOut(Blocks::iterator it);
 
   std::size_t blocks_max_;
   Age next_age_ = 0;
-  std::map<EngineHash, Waiting> by_name_;
-  std::map<Age, EngineHash> by_age_;
-  std::map<std::pair<EngineHash, Age>, EngineHash> by_parent_;
+  Blocks blocks_;
+  std::set<std::pair<EngineHash, Age>> by_name_;
+  std::map<Content, Age> by_content_;
 };
 
 }  // namespace kvr::index

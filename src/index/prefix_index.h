@@ -156,15 +156,13 @@ class PrefixIndex {
   virtual void FindBlocks(std::span<const SequenceHash> sequence,
                           std::vector<BlockHash>& blocks) const = 0;
 
-  // Calls `emit` with Stored events that rebuild the index when applied in this order to an empty
-  // one. Parents come before children; device events of all ranks come before the others, save
-  // blocks whose parent only a lower tier holds. What waits in the pool, or hangs behind a block
-  // the rank does not hold, is not dumped. The view of each rank is consistent. `emit` runs without
-  // a lock.
-  virtual void Dump(const std::function<void(const PlacementEvent&)>& emit) const = 0;
+  // All that have a slot, each once.
+  [[nodiscard]] virtual std::vector<Rank> Ranks() const { return {}; }
 
-  // Replaces `copy` by what Dump has of the rank; nothing for a rank without a slot. The blocks are
-  // those of one moment.
+  // Replaces `copy` by the blocks of the rank, of one moment; nothing for a rank without a slot.
+  // Stores of them in order rebuild what an index that is empty knows of the rank. What waits in
+  // the pool, or hangs behind a block the rank does not hold, is not copied; nor is, with all that
+  // is behind it, a block that goes by the name of the block before it, see TellSharedNames.
   virtual void CopyRank(Rank rank, RankCopy& copy) const = 0;
 
   // As CopyRank, in no order, and with what is not dumped: blocks that wait for their parent,
@@ -172,6 +170,13 @@ class PrefixIndex {
   // kept, in runs of no tier. Without blocks behind one whose name is not kept. An index may give
   // less, but no less than CopyRank.
   virtual void CopyKnown(Rank rank, RankCopy& copy) const { CopyRank(rank, copy); }
+
+  // Calls `emit` with Stored events that rebuild the index when applied in this order to an empty
+  // one: what CopyRank has of each of Ranks() at the beginning, one rank after the other. Parents
+  // come before children; of a rank without a name for several blocks, device events come before
+  // the others, save blocks whose parent only a lower tier holds. One rank is held at a time.
+  // `emit` runs without a lock.
+  virtual void Dump(const std::function<void(const PlacementEvent&)>& emit) const;
 
   [[nodiscard]] virtual IndexStats Stats() const = 0;
   // Zero for a slot that is not in use.

@@ -13,6 +13,7 @@ PrivateNameId PrivateNames::Find(EngineHash name, RunId run, std::uint32_t depth
 }
 
 void PrivateNames::Add(EngineHash name, RunId run, std::uint32_t depth) {
+  if (First(name) != 0) ++others_;
   const PrivateNameId id = names_.Add();
   names_[id].name = name;
   names_[id].run = run;
@@ -24,6 +25,7 @@ void PrivateNames::Erase(EngineHash name, RunId run, std::uint32_t depth) {
   const PrivateNameId id = Find(name, run, depth);
   by_hash_.Erase(*this, id);
   names_.Free(id);
+  if (First(name) != 0) --others_;
 }
 
 void PrivateNames::Touch(EngineHash name, RunId run, std::uint32_t depth) {

@@ -36,6 +36,8 @@ class PrivateNames {
     return Same(names_[id].name, names_[id].next);
   }
   [[nodiscard]] bool empty() const { return names_.size() == 0; }
+  // Whether a name leads to several blocks.
+  [[nodiscard]] bool any_shared() const { return others_ > 0; }
 
   // As the newest of its name.
   void Add(EngineHash name, RunId run, std::uint32_t depth);
@@ -62,6 +64,7 @@ class PrivateNames {
   std::uint64_t seed_;
   Slab<PrivateName, 128> names_;
   ChainTable by_hash_;
+  std::size_t others_ = 0;  // blocks beside the newest of their names
 };
 
 }  // namespace kvr::index

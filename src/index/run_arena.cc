@@ -187,10 +187,9 @@ void RunArena::Wait(RankBlocks& rank, PendingBlock block, ApplyResult& result) {
 
 void RunArena::Wake(RankBlocks& rank, EngineHash name, BlockPlace place) {
   if (rank.pending.size() == 0) return;
-  if (const auto same = rank.pending.Take(name)) {
+  if (const auto same = rank.pending.TakeNameOnly(name)) {
     SetName(rank, place, name);
-    Hold(rank, place.run, {place.depth, place.depth + 1}, same->tiers,
-         same->local ? ClaimOf(same->eligible) : Claim::kNothing);
+    Hold(rank, place.run, {place.depth, place.depth + 1}, same->tiers, Claim::kNothing);
   }
   std::vector<std::pair<EngineHash, BlockPlace>> placed{{name, place}};
   while (!placed.empty() && rank.pending.size() > 0) {

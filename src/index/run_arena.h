@@ -70,8 +70,7 @@ class RunArena final : public PrefixIndex {
                  std::span<OverlapScores> scores) const override KVR_EXCLUDES(mutex_);
   void FindBlocks(std::span<const SequenceHash> sequence,
                   std::vector<BlockHash>& blocks) const override KVR_EXCLUDES(mutex_);
-  void Dump(const std::function<void(const PlacementEvent&)>& emit) const override
-      KVR_EXCLUDES(mutex_);
+  [[nodiscard]] std::vector<Rank> Ranks() const override KVR_EXCLUDES(mutex_);
   void CopyRank(Rank rank, RankCopy& copy) const override KVR_EXCLUDES(mutex_);
   void CopyKnown(Rank rank, RankCopy& copy) const override KVR_EXCLUDES(mutex_);
   [[nodiscard]] IndexStats Stats() const override KVR_EXCLUDES(mutex_);

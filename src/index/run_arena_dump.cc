@@ -1,8 +1,13 @@
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "index/run_arena.h"
+#include "index/shared_names.h"
 
 namespace kvr::index {
 namespace {
@@ -22,12 +27,12 @@ std::uint32_t SameUntil(const PlaneView& view, std::uint32_t slot, std::uint32_t
 
 }  // namespace
 
-// The blocks of one rank, cut into pieces that one event each can carry. A block comes after its
+// The blocks of one rank, cut into pieces that are alike. A block comes after its
 // parent. Blocks behind one that the rank does not hold are left out.
 class RunArena::RankDump {
  public:
   RankDump(const RunArena& arena, const RankBlocks& rank) KVR_REQUIRES(arena.mutex_)
-      : arena_(arena), slot_(rank.slot), rank_id_(rank.rank) {
+      : arena_(arena), slot_(rank.slot) {
     std::vector<RunId> chain;
     if (rank.sweeping) return;
     ways_.reserve(rank.runs.size());
@@ -38,26 +43,16 @@ class RunArena::RankDump {
       for (; !chain.empty(); chain.pop_back())
         AddRun(chain.back());
     }
+    if (rank.names.any_shared()) FindShared(rank.names);
     ways_ = {};
   }
 
-  // Events of chains that the device tier holds from the root on.
-  void EmitDevice(const std::function<void(const PlacementEvent&)>& emit) const {
-    for (std::size_t i = 0; i < copy_.runs.size(); ++i) {
-      if (device_way_[i]) Emit(copy_.runs[i], Tier::kDevice, emit);
-    }
+  RankCopy Take() && {
+    if (shared_.empty()) return std::move(copy_);
+    for (RankCopy::Run& run : copy_.runs)
+      run.device_way = false;  // their order counts
+    return TellSharedNames(copy_, parents_, shared_);
   }
-
-  // All others.
-  void EmitRest(const std::function<void(const PlacementEvent&)>& emit) const {
-    for (std::size_t i = 0; i < copy_.runs.size(); ++i) {
-      for (std::size_t tier = device_way_[i] ? 1 : 0; tier < kTierCount; ++tier) {
-        if ((copy_.runs[i].tiers >> tier) & 1u) Emit(copy_.runs[i], static_cast<Tier>(tier), emit);
-      }
-    }
-  }
-
-  RankCopy Take() && { return std::move(copy_); }
 
  private:
   // How far into a run the rank holds every block from the root on: in any tier, in the device
@@ -65,6 +60,7 @@ class RunArena::RankDump {
   struct Way {
     std::uint32_t end = 0;
     std::uint32_t device_end = 0;
+    std::size_t first = 0;  // the run's first block, in the copy
   };
 
   bool InAnyTier(RunId run) const KVR_REQUIRES(arena_.mutex_) {
@@ -79,26 +75,30 @@ class RunArena::RankDump {
     const Stretch blocks = arena_.runs_.BlocksOf(run);
     const RunId parent = arena_.runs_.ParentOf(run);
     Way& way = ways_[run];
-    way = {blocks.begin, blocks.begin};
+    way = {blocks.begin, blocks.begin, copy_.blocks.size()};
     if (parent != kRootRun && ways_[parent].end < blocks.begin) return;
     bool device = parent == kRootRun || ways_[parent].device_end >= blocks.begin;
-    EngineHash before{};
-    if (parent != kRootRun) before = arena_.NameOf(slot_, {parent, blocks.begin - 1});
+    std::size_t before = kNoBlock;
+    if (parent != kRootRun) {
+      const std::uint32_t parent_begin = arena_.runs_.BlocksOf(parent).begin;
+      before = ways_[parent].first + (blocks.begin - 1 - parent_begin);
+    }
     while (way.end < blocks.end) {
       RankCopy::Run piece;
       const std::uint32_t end = SameUntil(run, way.end, piece);
       if (piece.tiers == 0) return;
       device = device && (piece.tiers & TierBit(Tier::kDevice)) != 0;
-      if (way.end > 0) piece.parent = before;
+      if (before != kNoBlock) piece.parent = copy_.blocks[before].engine;
       piece.begin = copy_.blocks.size();
       for (; way.end < end; ++way.end) {
         const BlockPlace place{run, way.end};
-        before = arena_.NameOf(slot_, place);
-        copy_.blocks.push_back({before, arena_.runs_.LocalAt(place)});
+        copy_.blocks.push_back({arena_.NameOf(slot_, place), arena_.runs_.LocalAt(place)});
       }
       piece.end = copy_.blocks.size();
+      piece.device_way = device;
       copy_.runs.push_back(piece);
-      device_way_.push_back(device);
+      parents_.push_back(before);
+      before = piece.end - 1;
       if (device) way.device_end = way.end;
     }
   }
@@ -121,44 +121,50 @@ class RunArena::RankDump {
     return end;
   }
 
-  void Emit(const RankCopy::Run& piece, Tier tier,
-            const std::function<void(const PlacementEvent&)>& emit) const {
-    PlacementEvent event;
-    event.tier = tier;
-    event.rank = rank_id_;
-    event.parent = piece.parent;
-    event.blocks = std::span(copy_.blocks).subspan(piece.begin, piece.end - piece.begin);
-    event.eligible = piece.eligible;
-    emit(event);
+  // The names that several blocks of the copy have.
+  void FindShared(const PrivateNames& names) KVR_REQUIRES(arena_.mutex_) {
+    std::unordered_set<std::uint64_t, SeededHash> seen(0, SeededHash{arena_.options_.hash_seed});
+    for (const PlacedBlock& block : copy_.blocks) {
+      const PrivateNameId newest = names.First(block.engine);
+      if (newest == 0 || names.Next(newest) == 0 || !seen.insert(Raw(block.engine)).second)
+        continue;
+      SharedName shared;
+      for (PrivateNameId id = newest; id != 0; id = names.Next(id)) {
+        const auto way = ways_.find(names[id].run);
+        if (way == ways_.end() || names[id].depth >= way->second.end) continue;
+        const std::uint32_t begin = arena_.runs_.BlocksOf(names[id].run).begin;
+        shared.push_back(way->second.first + (names[id].depth - begin));
+      }
+      std::reverse(shared.begin(), shared.end());
+      if (shared.size() > 1) shared_.push_back(std::move(shared));
+    }
   }
 
   const RunArena& arena_;  // until constructed
   const std::uint32_t slot_;
-  const Rank rank_id_;
   std::unordered_map<RunId, Way> ways_;  // until constructed
   RankCopy copy_;
-  std::vector<bool> device_way_;  // a run and all its ancestors are held in the device tier
+  std::vector<std::size_t> parents_;  // of the copy's runs, see TellSharedNames
+  std::vector<SharedName> shared_;
 };
 
-void RunArena::Dump(const std::function<void(const PlacementEvent&)>& emit) const {
-  std::vector<RankDump> all;
-  for (std::size_t slot = 0;; ++slot) {
-    {
-      FairLock lock(mutex_);
-      if (slot >= slots_.size()) break;
-      if (!slots_[slot]) continue;
-      all.emplace_back(*this, *slots_[slot]);
-    }
-    all.back().EmitDevice(emit);
+std::vector<Rank> RunArena::Ranks() const {
+  FairLock lock(mutex_);
+  std::vector<Rank> ranks;
+  for (const auto& slot : slots_) {
+    if (slot && !leaving_.contains(slot->rank)) ranks.push_back(slot->rank);
   }
-  for (const RankDump& rank : all)
-    rank.EmitRest(emit);
+  return ranks;
 }
 
 void RunArena::CopyRank(Rank rank, RankCopy& copy) const {
-  FairLock lock(mutex_);
-  const auto known = ranks_.find(rank);
-  copy = known == ranks_.end() ? RankCopy{} : RankDump(*this, *slots_[Raw(known->second)]).Take();
+  std::optional<RankDump> dump;
+  {
+    FairLock lock(mutex_);
+    const auto known = ranks_.find(rank);
+    if (known != ranks_.end()) dump.emplace(*this, *slots_[Raw(known->second)]);
+  }
+  copy = dump ? std::move(*dump).Take() : RankCopy{};
 }
 
 void RunArena::CopyKnown(Rank rank, RankCopy& copy) const {

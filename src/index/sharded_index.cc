@@ -30,27 +30,6 @@ void AddTo(IndexStats& sum, const IndexStats& part) {
     sum.bytes_of[use] += part.bytes_of[use];
 }
 
-// Events that come later than they were said.
-class KeptEvents {
- public:
-  void Add(const PlacementEvent& event) {
-    events_.push_back(event);
-    blocks_.insert(blocks_.end(), event.blocks.begin(), event.blocks.end());
-  }
-  void Emit(const std::function<void(const PlacementEvent&)>& emit) {
-    std::size_t begin = 0;
-    for (PlacementEvent& event : events_) {
-      event.blocks = std::span<const PlacedBlock>(blocks_).subspan(begin, event.blocks.size());
-      begin += event.blocks.size();
-      emit(event);
-    }
-  }
-
- private:
-  std::vector<PlacementEvent> events_;
-  std::vector<PlacedBlock> blocks_;
-};
-
 }  // namespace
 
 ShardedIndex::ShardedIndex(const IndexOptions& options, std::size_t shards) : options_(options) {
@@ -171,20 +150,14 @@ void ShardedIndex::FindBlocks(std::span<const SequenceHash> sequence,
   }
 }
 
-void ShardedIndex::Dump(const std::function<void(const PlacementEvent&)>& emit) const {
-  KeptEvents later;
+std::vector<Rank> ShardedIndex::Ranks() const {
+  const Lock lock(changes_);  // none moves to another shard meanwhile
+  std::vector<Rank> ranks;
   for (const auto& shard : shards_) {
-    bool device = true;  // what goes before the events of all others begins an arena's dump
-    shard->arena.Dump([&](const PlacementEvent& event) {
-      device = device && event.tier == Tier::kDevice;
-      if (device) {
-        emit(event);
-      } else {
-        later.Add(event);
-      }
-    });
+    const std::vector<Rank> part = shard->arena.Ranks();
+    ranks.insert(ranks.end(), part.begin(), part.end());
   }
-  later.Emit(emit);
+  return ranks;
 }
 
 void ShardedIndex::CopyRank(Rank rank, RankCopy& copy) const {

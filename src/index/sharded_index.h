@@ -39,7 +39,7 @@ class ShardedIndex : public PrefixIndex {
              OverlapScores& scores) const override;
   void FindBlocks(std::span<const SequenceHash> sequence,
                   std::vector<BlockHash>& blocks) const override;
-  void Dump(const std::function<void(const PlacementEvent&)>& emit) const override;
+  [[nodiscard]] std::vector<Rank> Ranks() const override KVR_EXCLUDES(changes_);
   void CopyRank(Rank rank, RankCopy& copy) const override;
   void CopyKnown(Rank rank, RankCopy& copy) const override;
   [[nodiscard]] IndexStats Stats() const override;

@@ -420,6 +420,8 @@ std::vector<std::string> Player::SortedDump() const {
     }
   });
   std::sort(lines.begin(), lines.end());
+  // Where names are shared, blocks are told again.
+  lines.erase(std::unique(lines.begin(), lines.end()), lines.end());
   return lines;
 }
 

@@ -107,11 +107,11 @@ ApplyResult NaiveIndex::Remove(RankBlocks& blocks, const PlacementEvent& event) 
   ApplyResult result;
   for (const EngineHash name : event.removed) {
     bool found = false;
-    for (auto it = blocks.waiting.begin(); it != blocks.waiting.end(); ++it) {
+    for (auto it = blocks.waiting.rbegin(); it != blocks.waiting.rend(); ++it) {
       if (it->name != name || !(it->tiers & Bit(event.tier))) continue;
       found = true;
       it->tiers &= ~Bit(event.tier);
-      if (it->tiers == 0) blocks.waiting.erase(it);
+      if (it->tiers == 0) blocks.waiting.erase(std::prev(it.base()));
       break;
     }
     const auto named = blocks.names.find(name);
@@ -141,15 +141,16 @@ bool NaiveIndex::Hold(RankBlocks& blocks, Chain chain, EngineHash name, Tiers ti
     placed.pop_back();
     for (std::size_t i = 0; i < blocks.waiting.size();) {
       const Waiting block = blocks.waiting[i];
+      const bool is_same = !block.content && block.name == parent;
       const bool is_child = block.content && block.parent == parent;
-      if (block.name != parent && !is_child) {
+      if (!is_same && !is_child) {
         ++i;
         continue;
       }
       blocks.waiting.erase(blocks.waiting.begin() + static_cast<std::ptrdiff_t>(i));
-      const Chain place = block.name == parent ? at : Extend(at, block.content->local);
+      const Chain place = is_same ? at : Extend(at, block.content->local);
       HoldOne(blocks, place, block.name, block.tiers, {!block.content, block.eligible});
-      if (block.name != parent) placed.emplace_back(block.name, place);
+      if (is_child) placed.emplace_back(block.name, place);
     }
   }
   return changed;
@@ -206,18 +207,23 @@ void NaiveIndex::Wait(RankBlocks& blocks, Waiting block) {
     bool& eligible = blocks.known.at(*held).eligible;  // behind a block that is held no more
     eligible = block.eligible = eligible && block.eligible;
   }
-  for (auto other = blocks.waiting.begin(); other != blocks.waiting.end(); ++other) {
-    if (other->name != block.name) continue;
+  // One name with two contents, or behind two parents, is two blocks. Without either the name means
+  // the newest.
+  for (auto other = blocks.waiting.rbegin(); other != blocks.waiting.rend(); ++other) {
+    const bool both = block.content && other->content;
+    if (other->name != block.name ||
+        (both && (block.content != other->content || block.parent != other->parent)))
+      continue;
     Waiting merged = block;
     merged.tiers |= other->tiers;
     if (!block.content) {
       merged.content = other->content;
       merged.parent = other->parent;
       merged.eligible = other->eligible;
-    } else if (block.content == other->content && block.parent == other->parent) {
+    } else if (both) {
       merged.eligible = block.eligible && other->eligible;
     }
-    blocks.waiting.erase(other);
+    blocks.waiting.erase(std::prev(other.base()));
     blocks.waiting.push_back(merged);
     return;
   }
@@ -312,44 +318,13 @@ void NaiveIndex::FindBlocks(std::span<const SequenceHash> sequence,
   }
 }
 
-void NaiveIndex::Dump(const std::function<void(const PlacementEvent&)>& emit) const {
-  struct Single {
-    PlacementEvent event;
-    PlacedBlock block;
-  };
-  std::vector<Single> device;
-  std::vector<Single> lower;
-  {
-    Lock lock(mutex_);
-    for (const auto& slot : slots_) {
-      if (!slot) continue;
-      std::set<Chain> way{0};         // reachable through blocks held in any tier
-      std::set<Chain> device_way{0};  // and through the device tier alone
-      for (const auto& [chain, known] : slot->known) {
-        const auto [parent, local] = links_[chain];
-        if (known.tiers == 0 || !way.contains(parent)) continue;
-        way.insert(chain);
-        Single single;
-        single.block = {known.name, local};
-        single.event.rank = slot->rank;
-        single.event.eligible = known.eligible;
-        if (parent != 0) single.event.parent = slot->known.at(parent).name;
-        for (std::size_t tier = 0; tier < kTierCount; ++tier) {
-          if (!(known.tiers & (1u << tier))) continue;
-          const bool early = tier == 0 && device_way.contains(parent);
-          if (early) device_way.insert(chain);
-          single.event.tier = static_cast<Tier>(tier);
-          (early ? device : lower).push_back(single);
-        }
-      }
-    }
+std::vector<Rank> NaiveIndex::Ranks() const {
+  Lock lock(mutex_);
+  std::vector<Rank> ranks;
+  for (const auto& slot : slots_) {
+    if (slot) ranks.push_back(slot->rank);
   }
-  for (auto* part : {&device, &lower}) {
-    for (Single& single : *part) {
-      single.event.blocks = {&single.block, 1};
-      emit(single.event);
-    }
-  }
+  return ranks;
 }
 
 void NaiveIndex::CopyRank(Rank rank, RankCopy& copy) const {
@@ -357,12 +332,16 @@ void NaiveIndex::CopyRank(Rank rank, RankCopy& copy) const {
   Lock lock(mutex_);
   for (const auto& slot : slots_) {
     if (!slot || slot->rank != rank) continue;
-    std::set<Chain> way{0};
+    std::set<Chain> way{0};         // reachable through blocks held in any tier
+    std::set<Chain> device_way{0};  // and through the device tier alone
     for (const auto& [chain, known] : slot->known) {
       const auto [parent, local] = links_[chain];
       if (known.tiers == 0 || !way.contains(parent)) continue;
+      if (parent != 0 && slot->known.at(parent).name == known.name) continue;
       way.insert(chain);
       RankCopy::Run run;
+      run.device_way = (known.tiers & Bit(Tier::kDevice)) && device_way.contains(parent);
+      if (run.device_way) device_way.insert(chain);
       run.begin = copy.blocks.size();
       run.end = run.begin + 1;
       run.tiers = known.tiers;

@@ -71,7 +71,7 @@ net::Task<bool> SendDump(net::HttpServer& server, net::HttpExchange& exchange,
   headers.Set(kInstanceHeader, instance_name);
   if (!co_await exchange.BeginStream(200, headers)) co_return false;
   while (true) {
-    // A piece may wait until the blocks of a partition, or of a rank, are copied.
+    // A piece may wait until the blocks of a rank are copied.
     std::function<void()> next = [job] {
       job->more = job->source->Next(kDumpPieceBytes, job->piece);
     };

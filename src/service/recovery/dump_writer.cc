@@ -1,6 +1,5 @@
 #include "service/recovery/dump_writer.h"
 
-#include <algorithm>
 #include <optional>
 #include <span>
 #include <utility>
@@ -8,20 +7,13 @@
 #include <fmt/format.h>
 
 #include "base/json_writer.h"
+#include "index/rank_copy.h"
 #include "model/placement_event.h"
 #include "model/rank_state.h"
 #include "model/tier.h"
 
 namespace kvr::service {
 namespace {
-
-struct Stored {
-  Rank rank;
-  Tier tier = Tier::kDevice;
-  std::optional<EngineHash> parent;
-  std::size_t begin = 0;  // in the blocks
-  std::size_t end = 0;
-};
 
 // "model:group", as the reference names it. Its readers split at the first colon, so those of the
 // model are written as %3A; this also keeps the keys of two partitions apart.
@@ -76,8 +68,7 @@ void WriteHead(JsonWriter& json, const index::PartitionIndex& partition,
   });
 }
 
-void WriteStored(JsonWriter& json, const Stored& event, std::span<const PlacedBlock> blocks,
-                 std::uint64_t event_id) {
+void WriteStored(JsonWriter& json, const PlacementEvent& event, std::uint64_t event_id) {
   json.BeginObject();
   json.Field("worker_id", Raw(event.rank.worker));
   json.Field("storage_tier", TierName(event.tier));
@@ -97,7 +88,7 @@ void WriteStored(JsonWriter& json, const Stored& event, std::span<const PlacedBl
   }
   json.Key("blocks");
   json.BeginArray();
-  for (const PlacedBlock& block : blocks) {
+  for (const PlacedBlock& block : event.blocks) {
     json.BeginObject();
     json.Field("block_hash", Raw(block.engine));
     json.Field("tokens_hash", Raw(block.local));
@@ -112,26 +103,29 @@ void WriteStored(JsonWriter& json, const Stored& event, std::span<const PlacedBl
 
 }  // namespace
 
-// One partition's events, in short pieces.
-struct DumpWriter::Events {
-  explicit Events(const index::PrefixIndex& index) {
-    index.Dump([this](const PlacementEvent& event) { Keep(event); });
-  }
+// What is left of one partition's events. One rank is held at a time.
+class DumpWriter::Events {
+ public:
+  explicit Events(const index::PrefixIndex& index) : index_(index), ranks_(index.Ranks()) {}
 
-  void Keep(const PlacementEvent& event) {
-    std::optional<EngineHash> parent = event.parent;
-    for (std::size_t at = 0; at < event.blocks.size(); at += kEventBlocks) {
-      const auto part = event.blocks.subspan(at, std::min(kEventBlocks, event.blocks.size() - at));
-      stored.push_back(
-          {event.rank, event.tier, parent, blocks.size(), blocks.size() + part.size()});
-      blocks.insert(blocks.end(), part.begin(), part.end());
-      parent = part.back().engine;
+  // False when there are no more.
+  bool Next(PlacementEvent& event) {
+    while (true) {
+      if (stores_ && stores_->Next(event)) return true;
+      stores_.reset();
+      held_ = {};
+      if (rank_ == ranks_.size()) return false;
+      index_.CopyRank(ranks_[rank_], held_);
+      stores_.emplace(held_, ranks_[rank_++], kEventBlocks);
     }
   }
 
-  std::vector<Stored> stored;
-  std::vector<PlacedBlock> blocks;
-  std::size_t next = 0;  // in `stored`
+ private:
+  const index::PrefixIndex& index_;
+  const std::vector<Rank> ranks_;
+  std::size_t rank_ = 0;  // the next
+  index::RankCopy held_;
+  std::optional<index::CopyStores> stores_;  // of it
 };
 
 DumpWriter::DumpWriter(Form form, std::vector<std::shared_ptr<index::PartitionIndex>> partitions,
@@ -145,8 +139,9 @@ bool DumpWriter::Next(std::size_t bytes, std::string& piece) {
   if (ended_) return false;
   const bool object = form_ == Form::kObject;
   while (piece.size() < bytes) {
-    if (events_ && events_->next < events_->stored.size()) {
-      WriteEvent(piece);
+    PlacementEvent event;
+    if (events_ && events_->Next(event)) {
+      WriteEvent(event, piece);
     } else if (events_) {
       if (object) piece += "]}";
       events_.reset();
@@ -185,15 +180,13 @@ void DumpWriter::Begin(std::string& out) {
     json.BeginArray();  // closed by hand, events later
   }
   events_ = std::make_unique<Events>(*partition.index);
+  event_id_ = 0;
 }
 
-void DumpWriter::WriteEvent(std::string& out) {
-  const std::size_t id = events_->next++;
-  const Stored& event = events_->stored[id];
-  if (form_ == Form::kObject && id > 0) out += ',';
+void DumpWriter::WriteEvent(const PlacementEvent& event, std::string& out) {
+  if (form_ == Form::kObject && event_id_ > 0) out += ',';
   JsonWriter json(out);
-  WriteStored(json, event, std::span(events_->blocks).subspan(event.begin, event.end - event.begin),
-              id);
+  WriteStored(json, event, event_id_++);
   if (form_ == Form::kLines) out += '\n';
 }
 

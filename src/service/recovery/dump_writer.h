@@ -9,6 +9,7 @@
 
 #include "fleet/catalog.h"
 #include "index/index_set.h"
+#include "model/placement_event.h"
 
 namespace kvr::service {
 
@@ -31,8 +32,8 @@ class DumpSource {
 // Ranks with side groups, which are not in the events, are named in "hybrid":{"1":{"0":true}}.
 //
 // A watermark is read before the blocks are, so that whoever applies the events and then the stream
-// from the watermark on misses nothing. One partition at a time is held, in binary form (16 bytes a
-// block). An event has at most kEventBlocks blocks.
+// from the watermark on misses nothing. One rank at a time is held, in 16 bytes a block; each is as
+// it was at one moment. An event has at most kEventBlocks blocks.
 class DumpWriter final : public DumpSource {
  public:
   enum class Form { kObject, kLines };
@@ -48,16 +49,17 @@ class DumpWriter final : public DumpSource {
   bool Next(std::size_t bytes, std::string& piece) override;
 
  private:
-  struct Events;
+  class Events;
 
   void Begin(std::string& out);
-  void WriteEvent(std::string& out);
+  void WriteEvent(const PlacementEvent& event, std::string& out);
 
   const Form form_;
   const std::vector<std::shared_ptr<index::PartitionIndex>> partitions_;
   const std::shared_ptr<const fleet::Snapshot> snapshot_;
   std::size_t partition_ = 0;  // the one under way, or the next when `events_` is null
   std::unique_ptr<Events> events_;
+  std::uint64_t event_id_ = 0;  // of the next
   bool ended_ = false;
 };
 

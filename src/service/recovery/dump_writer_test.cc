@@ -1,5 +1,7 @@
 #include "service/recovery/dump_writer.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +10,7 @@
 
 #include "model/placement_event.h"
 #include "service/recovery/dump_reader.h"
+#include "support/alloc_counter.h"
 
 namespace kvr::service {
 namespace {
@@ -132,6 +135,31 @@ TEST(DumpWriter, NamesWithAnyCharacterAreReadBackEqual) {
     for (std::size_t i = 0; i < before.size(); ++i)
       EXPECT_EQ(after[i]->partition, before[i]->partition);
     EXPECT_EQ(Text(rebuilt.indexes, form, 10'000), text);
+  }
+}
+
+// Whoever reads slowly keeps one rank in memory, not all that the ranks share.
+TEST(DumpWriter, HoldsOneRankAtATime) {
+  constexpr std::size_t kRanks = 16;
+  constexpr std::size_t kBlocks = 20'000;
+  index::IndexSet indexes(index::IndexOptions{});
+  const auto partition = *indexes.GetOrCreate({"a", "g"}, 4);
+  for (std::uint64_t rank = 0; rank < kRanks; ++rank)
+    Store(*partition, {WorkerId{rank}, 0}, 10, kBlocks);
+  for (const auto form : {DumpWriter::Form::kObject, DumpWriter::Form::kLines}) {
+    const fleet::Catalog catalog;
+    DumpWriter writer(form, indexes.List(), catalog.snapshot());
+    std::size_t events = 0;
+    std::int64_t most = 0;
+    std::string piece;
+    const std::int64_t before = test::HeapOfThisThread();
+    while (writer.Next(1, piece)) {
+      ++events;
+      most = std::max(most, test::HeapOfThisThread() - before);
+    }
+    EXPECT_GE(events, kRanks * (kBlocks / DumpWriter::kEventBlocks));
+    // One event in text, and one rank.
+    EXPECT_LT(most, static_cast<std::int64_t>(2 * kBlocks * sizeof(PlacedBlock) + 800'000));
   }
 }
 
