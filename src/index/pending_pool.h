@@ -42,11 +42,11 @@ class PendingPool {
   // Takes one tier from the newest block of this name that waits in it; false when none does.
   bool Remove(EngineHash name, std::uint8_t tier);
 
-  // Calls `use` with every block.
+  // Calls `use` with every block, oldest first.
   template <typename Use>
   void ForEach(Use use) const {
-    for (const auto& [name, waiting] : by_name_)
-      use(waiting.block);
+    for (const auto& [age, block] : blocks_)
+      use(block);
   }
 
   // Drops up to `count`; says how many.
