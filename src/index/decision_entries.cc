@@ -1,6 +1,7 @@
 #include "index/decision_entries.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "index/heap_bytes.h"
 
@@ -29,11 +30,13 @@ void DecisionEntries::Release(std::span<const SequenceHash> path) {
 void DecisionEntries::TakeDue(Nanos now, std::vector<EngineHash>& out) {
   while (!due_.empty() && due_.begin()->first <= now)
     Take(due_.begin()->second, out);
+  Shrink();
 }
 
 void DecisionEntries::TakeOldest(std::size_t count, std::vector<EngineHash>& out) {
   for (; count > 0 && first_ != kNone; --count)
     Take(first_, out);
+  Shrink();
 }
 
 std::optional<Nanos> DecisionEntries::next_due() const {
@@ -102,6 +105,35 @@ void DecisionEntries::Take(std::uint32_t at, std::vector<EngineHash>& out) {
   Unlink(at);
   places_.erase(Raw(name));
   free_.push_back(at);
+}
+
+void DecisionEntries::Shrink() {
+  constexpr std::size_t kSmall = 1'024;
+  if (entries_.size() <= kSmall || places_.size() > entries_.size() / 4) return;
+  std::vector<std::uint32_t> moved(entries_.size(), kNone);
+  std::vector<Entry> entries;
+  entries.reserve(places_.size());
+  for (auto& [name, at] : places_) {
+    moved[at] = static_cast<std::uint32_t>(entries.size());
+    entries.push_back(entries_[at]);
+    at = moved[at];
+  }
+  const auto move = [&moved](std::uint32_t& at) {
+    if (at != kNone) at = moved[at];
+  };
+  for (Entry& entry : entries) {
+    for (Links* const links : {&entry.by_use, &entry.by_due}) {
+      move(links->before);
+      move(links->after);
+    }
+  }
+  move(first_);
+  move(last_);
+  for (auto& [due, first] : due_)
+    move(first);
+  entries_ = std::move(entries);
+  std::vector<std::uint32_t>().swap(free_);
+  places_.rehash(0);
 }
 
 }  // namespace kvr::index

@@ -55,6 +55,8 @@ class DecisionEntries {
   void Append(std::uint32_t at);
   void Unlink(std::uint32_t at);
   void Take(std::uint32_t at, std::vector<EngineHash>& out);
+  // Gives memory back when most entries are gone.
+  void Shrink();
 
   std::unordered_map<std::uint64_t, std::uint32_t, SeededHash> places_;
   std::vector<Entry> entries_;

@@ -6,6 +6,8 @@
 
 #include <fmt/core.h>
 
+#include "index/heap_bytes.h"
+
 namespace kvr::index {
 namespace {
 
@@ -15,6 +17,14 @@ constexpr auto kNever = std::numeric_limits<Nanos::rep>::max();
 IndexOptions WithoutMemory(IndexOptions options) {
   options.remembered_names_max = 0;
   return options;
+}
+
+// Keeps room for what comes every day only.
+template <typename T>
+void Empty(std::vector<T>& list) {
+  constexpr std::size_t kKept = 4'096;
+  if (list.capacity() > kKept) list = {};
+  list.clear();
 }
 
 Nanos RoundUp(Nanos time, Nanos step) {
@@ -120,10 +130,18 @@ DecisionIndex::Stats DecisionIndex::stats() const {
               .evicted_blocks = evicted_,
               .refused = refused_,
               .bytes = arena_.Stats().bytes};
-  for (const auto& [rank, state] : ranks_)
-    stats.bytes += state->entries.bytes();
-  for (const auto& [id, running] : running_)
-    stats.bytes += sizeof running + running.path.capacity() * sizeof(SequenceHash);
+  constexpr std::size_t kTreeNode = 4 * sizeof(void*);
+  for (const auto& [rank, state] : ranks_) {
+    stats.bytes += HeapBytes(kTreeNode + sizeof(decltype(ranks_)::value_type)) +
+                   HeapBytes(sizeof(RankState)) + state->entries.bytes();
+  }
+  stats.bytes += HeapBytes(running_.bucket_count() * sizeof(void*));
+  for (const auto& [id, running] : running_) {
+    stats.bytes += HeapBytes(sizeof(void*) + sizeof(decltype(running_)::value_type)) +
+                   HeapBytes(running.path.capacity() * sizeof(SequenceHash));
+  }
+  stats.bytes += HeapBytes(gone_.capacity() * sizeof(EngineHash)) +
+                 HeapBytes(placed_.capacity() * sizeof(PlacedBlock));
   return stats;
 }
 
@@ -154,7 +172,7 @@ Result<DecisionIndex::RankState*> DecisionIndex::Enter(Rank rank, std::span<cons
     return entered;
   }
   RankState& state = **entered;
-  placed_.clear();
+  Empty(placed_);
   for (std::size_t i = 0; i < blocks.size(); ++i)
     placed_.push_back({EngineHash{Raw(sequence[i])}, blocks[i]});
   PlacementEvent event;
@@ -184,6 +202,7 @@ void DecisionIndex::End(std::uint64_t lease) {
     NoteDue(*state->second);
   }
   running_.erase(running);
+  if (running_.empty()) running_ = {};
 }
 
 void DecisionIndex::NoteDue(const RankState& rank) {
@@ -208,7 +227,7 @@ std::uint64_t DecisionIndex::RemoveGone(RankState& rank) {
   event.removed = gone_;
   static_cast<void>(arena_.Apply(rank.slot, event));
   blocks_.fetch_sub(count, std::memory_order_relaxed);
-  gone_.clear();
+  Empty(gone_);
   return count;
 }
 

@@ -1,12 +1,14 @@
 #include "index/decision_index.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "support/alloc_counter.h"
 
 namespace kvr::index {
 namespace {
@@ -285,6 +287,31 @@ TEST(DecisionIndexModel, HoldsWhatIsNotDue) {
       ++depth;
     ASSERT_EQ(scores.scored().empty() ? 0u : scores.at(scores.scored().front()).depth(), depth)
         << i;
+  }
+}
+
+// What is counted is what malloc gave, and it goes back when the entries go.
+TEST_F(DecisionIndexTest, CountsItsMemoryAndGivesItBack) {
+  const auto counted = [this] { return static_cast<double>(index.stats().bytes); };
+  const std::int64_t before = test::HeapOfThisThread() - static_cast<std::int64_t>(counted());
+  const auto heap = [before] { return static_cast<double>(test::HeapOfThisThread() - before); };
+  for (std::uint64_t chain = 0; chain < 4'000; ++chain)
+    Add(kA, Path(chain, 50), 1, chain < 40 ? 20 : 1);
+  EXPECT_EQ(index.stats().blocks, 200'000u);
+  EXPECT_NEAR(counted() / heap(), 1, 0.05);
+  const double full = heap();
+  index.Expire(Seconds(10));
+  EXPECT_EQ(index.stats().blocks, 2'000u);
+  EXPECT_NEAR(counted() / heap(), 1, 0.05);
+  EXPECT_LT(heap(), full / 10);
+  // What is left is in order yet.
+  EXPECT_EQ(Depth(Path(7, 50)), 50u);
+  Add(kA, Path(7, 30), 11, 20);
+  EXPECT_EQ(DepthAt(22, Path(7, 50)), 30u);
+  EXPECT_EQ(Depth(Path(8, 50)), 0u);
+  {
+    const auto lease = Acquire(kB, Path(5'000, 100), 12);
+    EXPECT_NEAR(counted() / heap(), 1, 0.05);
   }
 }
 

@@ -612,6 +612,65 @@ TEST(RunArenaConcurrency, EvictsBesideReaders) {
   EXPECT_LE(index.Stats().bytes, 400'000u);
 }
 
+// A rank goes along a chain that another one holds, block by block and back, and gives the blocks
+// other names each time: a query never reads a name that is being written.
+TEST(RunArenaConcurrency, NamesBlocksBesideReaders) {
+  constexpr std::uint32_t kBlocks = 600;
+  constexpr std::uint64_t kTurns = 12;
+  RunArena index{IndexOptions{.remembered_names_max = 16}};
+  const RankSlot other = *index.AddRank(Rank{WorkerId{1}, 0});
+  const RankSlot slot = *index.AddRank(Rank{WorkerId{2}, 0});
+  const auto name_of = [](std::uint64_t turn, std::uint64_t block) {
+    return EngineHash{turn * 1'000'000 + block};
+  };
+  std::vector<PlacedBlock> chain;
+  std::vector<BlockHash> query;
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    chain.push_back({name_of(0, i), BlockHash{i + 1}});
+    query.push_back(BlockHash{i + 1});
+  }
+  PlacementEvent event;
+  event.blocks = chain;
+  index.Apply(other, event);
+
+  std::atomic<bool> done{false};
+  std::atomic<std::uint64_t> wrong{0};
+  const auto read = [&] {
+    OverlapScores scores;
+    while (!done) {
+      index.Match(query, {}, scores);
+      for (const RankSlot scored : scores.scored()) {
+        const RankOverlap& overlap = scores.at(scored);
+        const std::uint64_t name = Raw(overlap.last);
+        wrong += name % 1'000'000 != overlap.depth() - 1;
+        wrong += (scored == other) != (name < 1'000'000);
+      }
+    }
+  };
+  {
+    const std::jthread first(read);
+    const std::jthread second(read);
+    for (std::uint64_t turn = 1; turn <= kTurns; ++turn) {
+      for (std::uint32_t i = 0; i < kBlocks; ++i) {
+        const PlacedBlock block{name_of(turn, i), BlockHash{i + 1}};
+        event = {};
+        if (i > 0) event.parent = name_of(turn, i - 1);
+        event.blocks = {&block, 1};
+        wrong += index.Apply(slot, event).status != ApplyStatus::kOk;
+      }
+      for (std::uint32_t i = kBlocks; i-- > 0;) {
+        const EngineHash name = name_of(turn, i);
+        event = {};
+        event.kind = PlacementKind::kRemoved;
+        event.removed = {&name, 1};
+        wrong += index.Apply(slot, event).status != ApplyStatus::kOk;
+      }
+    }
+    done = true;
+  }
+  EXPECT_EQ(wrong, 0u);
+}
+
 // Many ranks hold other parts of the same two chains, half of them under names of their own, so
 // that runs are split, joined, cut and freed while queries walk them. An answer never passes what
 // the rank ever stores, and ends in the rank's own name of the block there.

@@ -892,9 +892,65 @@ TEST(RunArena, RefusesAStoreThatCouldPassTheLimit) {
   options.blocks_max = 5;
   script::Player player(std::make_unique<RunArena>(options));
   for (const script::Op& op :
-       script::Parse("S0:[1..3]; S0:[7..9]!cap; S0:[1..3]+[4,5]; S1:[1]!cap; R0:[1..5]{4}"))
+       script::Parse("S0:[1..3]; S0:[7..9]!cap; S0:[1..3]+[4,5]; S1:[9]!cap; R0:[1..5]{4}"))
     EXPECT_EQ(player.Update(op), op.expected_status) << op.text;
   EXPECT_EQ(player.index().Stats().nodes, 4u);
+}
+
+TEST(RunArena, AFullIndexTakesWhatNeedsNoNewBlock) {
+  IndexOptions options;
+  options.blocks_max = 5;
+  script::Player player(std::make_unique<RunArena>(options));
+  for (const script::Op& op :
+       script::Parse("S0:[1..5]; S0:[1..5]!dup; S1:[1..4]; H0@host:[1..5]{4}; S0:[1..5]+[6]!cap;"
+                     "S1:[1..4]+[5]; S1:[1..4]+[7]!cap; S2:^77+[8]!pnf; Q[1..5]={0:5 1:5}"))
+    if (op.updates()) {
+      EXPECT_EQ(player.Update(op), op.expected_status) << op.text;
+    }
+  EXPECT_EQ(player.index().Stats().nodes, 5u);
+}
+
+TEST(RunArena, RememberedBlocksGiveWayToAStore) {
+  IndexOptions options;
+  options.blocks_max = 5;
+  script::Player player(std::make_unique<RunArena>(options));
+  for (const script::Op& op : script::Parse("S0:[1..5]; R0:[1..5]{0..4}; S1:[11..15]"))
+    EXPECT_EQ(player.Update(op), op.expected_status) << op.text;
+  const IndexStats stats = player.index().Stats();
+  EXPECT_EQ(stats.nodes, 5u);
+  EXPECT_EQ(stats.idle_nodes, 0u);
+}
+
+// Each name would keep the whole chain before it.
+TEST(RunArena, NamesKeepFewBlocksThatNobodyHolds) {
+  constexpr std::uint64_t kChains = 16;
+  constexpr std::uint64_t kLength = 20'000;
+  RunArena index{IndexOptions{}};
+  const RankSlot slot = *index.AddRank(Rank{WorkerId{1}, 0});
+  const auto name_of = [](std::uint64_t chain, std::uint64_t i) {
+    return EngineHash{chain * kLength + i};
+  };
+  for (std::uint64_t chain = 0; chain < kChains; ++chain) {
+    std::vector<PlacedBlock> blocks;
+    for (std::uint64_t i = 0; i < kLength; ++i)
+      blocks.push_back({name_of(chain, i), BlockHash{chain * kLength + i}});
+    PlacementEvent event;
+    event.blocks = blocks;
+    index.Apply(slot, event);
+  }
+  for (std::uint64_t i = 0; i < kLength; ++i) {  // the heads of all first
+    std::vector<EngineHash> names;
+    for (std::uint64_t chain = 0; chain < kChains; ++chain)
+      names.push_back(name_of(chain, i));
+    PlacementEvent event;
+    event.kind = PlacementKind::kRemoved;
+    event.removed = names;
+    index.Apply(slot, event);
+  }
+  const IndexStats stats = index.Stats();
+  EXPECT_EQ(stats.nodes, 0u);
+  EXPECT_LE(stats.idle_nodes, 65'536 + kLength);
+  EXPECT_LT(stats.bytes, 4'000'000u);
 }
 
 TEST(RunArena, DropsJoiningBlocksThatPassTheLimit) {

@@ -11,13 +11,15 @@ namespace kvr::index {
 struct IndexOptions {
   // Beyond it AddRank fails with kOverloaded.
   std::uint32_t ranks_max = 65'536;
-  // Distinct blocks, those kept for a remembered name included. A store that could pass it is
-  // refused whole with kCapacity. Block numbers have 32 bits.
+  // Distinct blocks. Those kept for a remembered name give way; a store that would pass it even so
+  // is refused whole with kCapacity. Block numbers have 32 bits.
   std::uint32_t blocks_max = 1u << 30;
   // A rank's blocks that wait for their parent or content; beyond it the oldest are dropped.
   std::uint32_t pending_blocks_max = 16'384;
   // Names a rank keeps of blocks it no longer holds, oldest forgotten first. Engines announce a
-  // block in a farther tier after they removed it from the nearer one, by its name only.
+  // block in a farther tier after they removed it from the nearer one, by its name only. A name
+  // keeps all blocks before its own: where these are more than 16 times as many that nobody holds,
+  // or 65,536, names are forgotten earlier.
   std::uint32_t remembered_names_max = 4'096;
   // Blocks of a hybrid model's side groups, a rank; see SideGroups. Beyond it new ones count as
   // absent.

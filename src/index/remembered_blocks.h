@@ -30,6 +30,7 @@ class RememberedBlocks {
   void Move(RunId from, RunId to, Stretch blocks);
 
   [[nodiscard]] std::size_t size() const { return size_; }  // blocks
+  [[nodiscard]] const std::deque<Dropped>& list() const { return list_; }
   // Estimated heap in use: a deque's nodes have 512 bytes.
   [[nodiscard]] std::size_t bytes() const {
     constexpr std::size_t kNode = 512;

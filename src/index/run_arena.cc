@@ -107,6 +107,7 @@ ApplyResult RunArena::Apply(RankSlot slot, const PlacementEvent& event) {
       break;
   }
   runs_.Commit();
+  KeepIdle(rank);
   CountBytes(rank);
   if (options_.memory_limit > 0) {
     Tick();
@@ -121,9 +122,7 @@ ApplyResult RunArena::Store(RankBlocks& rank, const PlacementEvent& event) {
   for (const PlacedBlock& block : event.blocks) {
     if (event.parent == block.engine) return {ApplyStatus::kInvalidSequence};
   }
-  if (runs_.blocks() + event.blocks.size() > options_.blocks_max ||
-      runs_.runs() + event.blocks.size() > RunStore::kRunsMax)
-    return {ApplyStatus::kCapacity};
+  if (!MakeRoomFor(rank, event)) return {ApplyStatus::kCapacity};
 
   ApplyResult result;
   std::optional<BlockPlace> at = BlockPlace{};  // where the next block belongs
@@ -156,12 +155,50 @@ ApplyResult RunArena::Store(RankBlocks& rank, const PlacementEvent& event) {
   return result;
 }
 
+bool RunArena::MakeRoomFor(const RankBlocks& rank, const PlacementEvent& store) {
+  const auto fits = [this](std::size_t added) KVR_REQUIRES(mutex_) {
+    return added == 0 || (runs_.blocks() + added <= options_.blocks_max &&
+                          runs_.runs() + added <= RunStore::kRunsMax);
+  };
+  if (fits(store.blocks.size())) return true;
+  const auto needs = [&]() KVR_REQUIRES(mutex_) -> std::size_t {
+    BlockPlace at;
+    if (store.parent) {
+      const auto parent = Find(rank, *store.parent, true);
+      if (!parent) return 0;  // they wait
+      at = {parent->run, parent->depth + 1};
+    }
+    return CountNew(at, store.blocks);
+  };
+  if (fits(needs())) return true;
+  for (const auto& slot : slots_) {
+    if (!slot || slot->remembered.size() == 0) continue;
+    ForgetOldest(*slot, slot->remembered.size());
+    CountBytes(*slot);
+  }
+  runs_.Commit();
+  return fits(needs());
+}
+
+std::size_t RunArena::CountNew(BlockPlace at, std::span<const PlacedBlock> blocks) const {
+  while (!blocks.empty()) {
+    std::size_t count = 0;
+    if (at.depth < runs_.BlocksOf(at.run).end) count = runs_.CommonLength(at, blocks);
+    if (count == 0) {
+      at.run = runs_.FindChild(at, blocks[0].local);
+      if (at.run == kRootRun) return blocks.size();
+      continue;
+    }
+    at.depth += static_cast<std::uint32_t>(count);
+    blocks = blocks.subspan(count);
+  }
+  return 0;
+}
+
 ApplyResult RunArena::StoreByName(RankBlocks& rank, const PlacementEvent& event) {
   for (const PlacedBlock& block : event.blocks) {
     if (event.parent == block.engine) return {ApplyStatus::kInvalidSequence};
   }
-  if (runs_.blocks() + event.blocks.size() > options_.blocks_max) return {ApplyStatus::kCapacity};
-
   const Claim claim = event.eligible ? Claim::kEligibleAnyway : Claim::kNothing;
   ApplyResult result;
   bool changed = false;
@@ -308,6 +345,7 @@ void RunArena::Clear(RankBlocks& rank) {
   rank.evicted = 0;
   rank.names = PrivateNames(options_.hash_seed);
   rank.remembered = RememberedBlocks();
+  rank.unchecked = 0;
   rank.victims = {};
   rank.pending.Clear();
   rank.sweeping = true;

@@ -111,6 +111,7 @@ class RunArena final : public PrefixIndex {
     std::uint64_t memberships = 0;  // the sum
     std::uint64_t evicted = 0;      // see RankStats
     std::size_t counted_bytes = 0;  // in rank_bytes_
+    std::size_t unchecked = 0;      // names remembered since KeepIdle looked
     bool sweeping = false;          // `runs` is what it leaves yet; all else is empty
 
     [[nodiscard]] std::size_t bytes() const;
@@ -161,6 +162,15 @@ class RunArena final : public PrefixIndex {
   void Drop(RankBlocks& rank, Tier tier, const RememberedBlocks::Dropped& dropped)
       KVR_REQUIRES(mutex_);
   void Remember(RankBlocks& rank, const RememberedBlocks::Dropped& dropped) KVR_REQUIRES(mutex_);
+  void ForgetOldest(RankBlocks& rank, std::size_t count) KVR_REQUIRES(mutex_);
+  // Forgets names of the rank for which too much is kept that nobody holds.
+  void KeepIdle(RankBlocks& rank) KVR_REQUIRES(mutex_);
+  [[nodiscard]] std::uint64_t IdleOf(const RankBlocks& rank) const KVR_REQUIRES(mutex_);
+  // Whether a store may be entered. Blocks that are only remembered give way.
+  bool MakeRoomFor(const RankBlocks& rank, const PlacementEvent& store) KVR_REQUIRES(mutex_);
+  // Of a chain that begins at `at`, how many are not there.
+  [[nodiscard]] std::size_t CountNew(BlockPlace at, std::span<const PlacedBlock> blocks) const
+      KVR_REQUIRES(mutex_);
   void Forget(RankBlocks& rank, RunId run, Stretch blocks) KVR_REQUIRES(mutex_);
   void ForgetNames(RankBlocks& rank, RunId run, Stretch blocks) KVR_REQUIRES(mutex_);
 

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <iterator>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "index/run_arena.h"
@@ -140,16 +142,51 @@ void RunArena::Remember(RankBlocks& rank, const RememberedBlocks::Dropped& dropp
       .planes[kRememberedPlane]
       .Add(rank.slot, dropped.blocks, runs_.BlocksOf(dropped.run));
   rank.remembered.Add(dropped);
-  while (rank.remembered.size() > options_.remembered_names_max) {
-    const auto excess =
-        static_cast<std::uint32_t>(rank.remembered.size() - options_.remembered_names_max);
-    const RememberedBlocks::Dropped oldest = rank.remembered.TakeOldest(excess);
+  rank.unchecked += dropped.blocks.size();
+  if (rank.remembered.size() > options_.remembered_names_max)
+    ForgetOldest(rank, rank.remembered.size() - options_.remembered_names_max);
+}
+
+void RunArena::ForgetOldest(RankBlocks& rank, std::size_t count) {
+  while (count > 0) {
+    const RememberedBlocks::Dropped oldest =
+        rank.remembered.TakeOldest(static_cast<std::uint32_t>(count));
+    count -= oldest.blocks.size();
     runs_.Edit(oldest.run)
         .planes[kRememberedPlane]
         .Remove(rank.slot, oldest.blocks, runs_.BlocksOf(oldest.run));
     Forget(rank, oldest.run, oldest.blocks);
     Leave(rank, oldest.run);
   }
+}
+
+// A name keeps its block, and this all blocks before it: of a long chain that was removed from its
+// head on, thousands of them.
+void RunArena::KeepIdle(RankBlocks& rank) {
+  constexpr std::uint64_t kIdleForName = 16;
+  constexpr std::uint32_t kNamesMin = 4'096;
+  const std::uint64_t names_max = std::max(options_.remembered_names_max, kNamesMin);
+  const std::uint64_t idle_max = kIdleForName * names_max;
+  if (rank.unchecked == 0 || runs_.blocks() - runs_.held_blocks() <= idle_max) return;
+  if (rank.unchecked < names_max / 4 && rank.memberships > 0) return;
+  rank.unchecked = 0;
+  while (rank.remembered.size() > 0 && IdleOf(rank) > idle_max) {
+    ForgetOldest(rank, (rank.remembered.size() + 1) / 2);
+    runs_.Commit();
+  }
+}
+
+std::uint64_t RunArena::IdleOf(const RankBlocks& rank) const {
+  std::uint64_t idle = 0;
+  std::unordered_set<RunId> seen;
+  for (const RememberedBlocks::Dropped& dropped : rank.remembered.list()) {
+    for (RunId run = dropped.run; run != kRootRun && !runs_.IsHeld(run);
+         run = runs_.ParentOf(run)) {
+      if (!seen.insert(run).second) break;
+      idle += runs_.BlocksOf(run).size();
+    }
+  }
+  return idle;
 }
 
 // Takes the run from the rank's list if nothing of the rank is in it any more.

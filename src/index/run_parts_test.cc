@@ -19,6 +19,7 @@
 #include "index/remembered_blocks.h"
 #include "index/run_planes.h"
 #include "index/run_set.h"
+#include "index/run_store.h"
 #include "index/slab.h"
 
 namespace kvr::index {
@@ -375,6 +376,53 @@ TEST(PrivateNames, TheNewestComesFirst) {
   names.Erase(EngineHash{0}, 2, 6);
   names.Erase(EngineHash{9}, 3, 7);
   EXPECT_TRUE(names.empty());
+}
+
+// A rank that names one block after the other pays for the block, not for the run.
+TEST(RunStore, NamesOfOneRankAreSetInPlace) {
+  constexpr std::uint32_t kBlocks = 4'000;
+  constexpr std::size_t kChunkBytes = 8'192;  // with some for the tables
+  RunDirectory directory(1);
+  Epoch epoch;
+  RunStore store(1, directory, epoch, [](RunId, RunId, Stretch) {});
+  std::vector<PlacedBlock> blocks;
+  for (std::uint64_t i = 0; i < kBlocks; ++i)
+    blocks.push_back({EngineHash{i}, BlockHash{i}});
+  const RunId run = store.AddRun({}, blocks);
+  const Stretch whole{0, kBlocks};
+  store.Edit(run).planes[0].Add(0, whole, whole);
+  store.Commit();
+
+  const AliasColumn* column = nullptr;
+  std::uint32_t copies = 0;
+  const auto retired_in = [&store](const auto& change) {
+    store.FreeRetired();
+    change();
+    return store.bytes().retired;
+  };
+  for (std::uint32_t depth = 0; depth < kBlocks; ++depth) {
+    store.SetAlias({run, depth}, 1, EngineHash{1'000'000 + depth});
+    store.Edit(run).planes[0].Add(1, {depth, depth + 1}, whole);
+    store.Commit();
+    if (store.AliasesOf(run, 1) != column) ++copies;
+    column = store.AliasesOf(run, 1);
+  }
+  EXPECT_LT(copies, kBlocks / 200);
+
+  // A query may have the old names: the block's chunk is copied, no other.
+  const RunState* const before = directory.StateOf(run);
+  const Epoch::Reader reader(epoch);
+  for (const std::uint32_t depth : {kBlocks - 1, kBlocks - 2, 0u, 2'000u}) {
+    EXPECT_LT(retired_in([&] {
+                store.ClearAlias({run, depth}, 1);
+                store.SetAlias({run, depth}, 1, EngineHash{2'000'000 + depth});
+              }),
+              6 * kChunkBytes);
+    store.Commit();
+    EXPECT_EQ(store.AliasAt({run, depth}, 1), EngineHash{2'000'000 + depth});
+    EXPECT_EQ(before->NameOf(1, depth), EngineHash{1'000'000 + depth});
+  }
+  EXPECT_EQ(store.AliasAt({run, 1'999}, 1), EngineHash{1'001'999});
 }
 
 }  // namespace

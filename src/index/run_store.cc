@@ -159,24 +159,49 @@ AliasColumn& RunStore::EditAliases(BlockPlace at, std::uint32_t slot) {
     alias_bytes_ += HeapBytes(sizeof(RunAliases));
     PublishAliases(at.run);
   }
-  AliasColumn* const known = meta.aliases->list->Find(slot);
-  if (known && known->MaySet(at.depth)) return *known;
+  AliasColumn* column = meta.aliases->list->Find(slot);
+  if (column && column->MaySet(at.depth)) return *column;
+  if (column == nullptr || column->is_published() || !column->room().Has(at.depth)) {
+    column = &ReplaceAliases(meta, slot, column);
+    PublishAliases(at.run);
+  }
+  if (!column->MaySet(at.depth)) {
+    alias_bytes_ += AliasColumn::ChunkBytes(column->ChunkSize(at.depth));
+    RetireAliases(column->Renew(at.depth), column->ChunkSize(at.depth));
+  }
+  return *column;
+}
+
+AliasColumn& RunStore::ReplaceAliases(Meta& meta, std::uint32_t slot, const AliasColumn* known) {
   // With the room of the columns, so that both grow equally seldom.
   auto column = std::make_unique<AliasColumn>(
       slot, Stretch{meta.blocks.begin, meta.blocks.begin + meta.room});
-  alias_bytes_ += column->bytes();
   AliasColumn& made = *column;
+  alias_bytes_ += made.table_bytes();
   auto& columns = meta.aliases->columns;
   const auto where = std::lower_bound(
       columns.begin(), columns.end(), slot,
       [](const auto& other, std::uint32_t wanted) { return other->slot() < wanted; });
-  if (known) {
-    made.CopyFrom(*known, {meta.blocks.begin, meta.blocks.begin + meta.room});
-    RetireAliases(std::exchange(*where, std::move(column)));
-  } else {
+  if (known == nullptr) {
     columns.insert(where, std::move(column));
+    return made;
   }
-  PublishAliases(at.run);
+  if (known->room().begin != made.room().begin || known->room().size() > made.room().size()) {
+    made.CopyFrom(*known, made.room());
+    alias_bytes_ += made.bytes() - made.table_bytes();
+    RetireAliases(std::exchange(*where, std::move(column)));
+    return made;
+  }
+  made.ShareWith(*known);
+  // The last chunk gets the new room.
+  const std::uint32_t last = known->room().end - 1;
+  const std::uint32_t old_size = known->ChunkSize(last);
+  if (made.ChunkSize(last) > old_size && made.HasChunk(last)) {
+    alias_bytes_ += AliasColumn::ChunkBytes(made.ChunkSize(last));
+    RetireAliases(made.Renew(last, old_size), old_size);
+  }
+  const std::size_t bytes = known->table_bytes();
+  Retire(std::exchange(*where, std::move(column)), bytes, alias_bytes_);
   return made;
 }
 

@@ -255,6 +255,10 @@ class RunStore {
   void ShrinkAliases(RunId run);
   // The slot's column, or a copy that takes its place, where no query reads the name of the block.
   [[nodiscard]] AliasColumn& EditAliases(BlockPlace at, std::uint32_t slot);
+  // A new column of the slot, with the names of the one it has, if any. For PublishAliases.
+  AliasColumn& ReplaceAliases(Meta& meta, std::uint32_t slot, const AliasColumn* known);
+  // Where the blocks end whose names queries may ask for by the draft of the run.
+  [[nodiscard]] static std::uint32_t ReadEnd(const Meta& meta, std::uint32_t slot);
   void PublishAliases(RunId run);
   template <typename T, typename Deleter>
   void Retire(std::unique_ptr<T, Deleter> object, std::size_t bytes, std::size_t& counter) {
@@ -264,6 +268,11 @@ class RunStore {
   void RetireAliases(std::unique_ptr<AliasColumn> column) {
     const std::size_t bytes = column->bytes();
     Retire(std::move(column), bytes, alias_bytes_);
+  }
+  void RetireAliases(AliasColumn::Names chunk, std::uint32_t size) {
+    if (chunk == nullptr) return;
+    Retire(std::make_unique<AliasColumn::Names>(std::move(chunk)), AliasColumn::ChunkBytes(size),
+           alias_bytes_);
   }
   void RetireAliases(std::unique_ptr<AliasList> list) {
     const std::size_t bytes = list->bytes();

@@ -520,6 +520,17 @@ void RunStore::DropLeaf(RunId run, Stretch leaf) {
     plane.Clear();
 }
 
+std::uint32_t RunStore::ReadEnd(const Meta& meta, std::uint32_t slot) {
+  std::uint32_t end = 0;
+  for (std::size_t tier = 0; tier < kTierCount; ++tier) {
+    const PlaneView view = meta.draft->planes[tier].view();
+    if (view.HasWhole(slot)) return meta.blocks.end;
+    const auto parts = view.PartsOf(slot);
+    if (!parts.empty()) end = std::max(end, parts.back().held.end);
+  }
+  return end;
+}
+
 void RunStore::Publish(RunId run) {
   Meta& meta = At(run);
   if (!InUse(run) || meta.draft == nullptr) return;
@@ -533,7 +544,7 @@ void RunStore::Publish(RunId run) {
   if (meta.aliases) {
     fields.aliases = meta.aliases->list.get();
     for (AliasColumn* const column : meta.aliases->list->columns)
-      column->SetPublished(meta.blocks.end);
+      column->SetPublished(ReadEnd(meta, column->slot()));
   }
   RunState::Ptr state = RunState::Make(fields, meta.draft->planes, UsedAt(run));
   state_bytes_ += state->bytes();
