@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/check.h"
 #include "ingest/trtllm_numbers.h"
@@ -20,9 +21,13 @@ using kvr::ingest::TrtllmNumbers;
 class Stream {
  public:
   void Take(std::string_view list) {
-    const auto messages = numbers_.Take(std::as_bytes(std::span(list)), {});
-    if (!messages) return numbers_.NoteLoss();
-    for (const TrtllmNumbers::Message& message : *messages)
+    // In two pieces, as it may come in.
+    const std::size_t cut = list.size() / 2;
+    std::vector<TrtllmNumbers::Message> messages;
+    const bool whole = numbers_.Take(list.substr(0, cut), messages) &&
+                       numbers_.Take(list.substr(cut), messages) && numbers_.End(messages);
+    if (!whole) numbers_.Lose(messages);
+    for (const TrtllmNumbers::Message& message : messages)
       Follow(message);
   }
 

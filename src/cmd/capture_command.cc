@@ -67,7 +67,7 @@ class Recorder {
     for (const std::string& endpoint : args_.endpoints) {
       KVR_TRY(const std::uint16_t number, writer_.AddSource(endpoint, args_.topic));
       KVR_TRY(auto socket, poller_->Subscribe(endpoint, args_.topic));
-      sources_.push_back({number, std::move(socket), false, {}});
+      sources_.push_back({.number = number, .socket = std::move(socket), .note = {}});
     }
     return writer_.Flush();
   }
@@ -99,7 +99,7 @@ class Recorder {
   struct Source {
     std::uint16_t number;
     std::unique_ptr<net::EventSocket> socket;
-    bool connected;
+    bool connected = false;
     bool told = false;  // of a connection, or that there is none
     std::string note;   // told last
   };

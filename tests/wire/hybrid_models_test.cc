@@ -707,18 +707,18 @@ std::vector<Step> Script(const Kind& kind, bool silent, Rng& rng) {
     const auto block = static_cast<std::uint32_t>(stride - 1 + stride * rng.Below(kDepth / stride));
     steps.push_back({rng.Below(3) == 0, block, 1, rng.Below(3) == 0});
   }
+  // Often the group loses all that it has.
+  if (rng.Below(8) == 0) {
+    for (const auto& [block, left] : CopiesOf(steps)) {
+      for (int i = 0; i < left; ++i)
+        steps.push_back({false, block});
+    }
+  }
   if (!silent) return steps;
   const auto copies = rng.Below(3);
   for (std::uint64_t i = 0; i < copies; ++i) {
     const auto block = static_cast<std::uint32_t>(stride - 1 + stride * rng.Below(kDepth / stride));
     steps.insert(steps.begin(), {true, block, 1, true, false});
-  }
-  // Often the group loses all that it has.
-  if (rng.Below(8) == 0) {
-    for (const auto& [block, copies] : CopiesOf(steps)) {
-      for (int i = 0; i < copies; ++i)
-        steps.push_back({false, block});
-    }
   }
   return steps;
 }

@@ -221,8 +221,8 @@ struct IndexerService::Impl {
     query_blocks.Observe(static_cast<double>(blocks.size()));
     query_ranks.Observe(static_cast<double>(scores.scored().size()));
     std::uint32_t depth = 0;
-    scores.ForEach([&depth](RankSlot, const Rank&, const auto& blocks, EngineHash) {
-      depth = std::max(depth, blocks[0] + blocks[1] + blocks[2] + blocks[3]);
+    scores.ForEach([&depth](RankSlot, const Rank&, const auto& held, EngineHash) {
+      depth = std::max(depth, held[0] + held[1] + held[2] + held[3]);
     });
     query_depth.Observe(depth);
     const auto snapshot = sources.catalog().snapshot();
