@@ -155,6 +155,11 @@ void RankStream::HandleLive(std::uint64_t sequence, std::span<const std::byte> p
     ++stats_.restarts;
     StartOver(false, now);
   }
+  if (adopted_ && next_ == sequence && backlog_ == Backlog::kNone && options_.clear_on_loss) {
+    // That it goes on proves nothing: a new engine may have come just as far.
+    Lose(StateReason::kNoReplayEndpoint,
+         fmt::format("joined at message {}; earlier ones are unknown", sequence));
+  }
   if (publisher) {
     plane_ = true;
     if (live_publisher_ && *live_publisher_ != *publisher) {

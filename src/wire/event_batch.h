@@ -77,7 +77,7 @@ struct EngineEvent {
 
   std::uint32_t left_out = 0;  // blocks of it that are not here, for they are not full, or behind
                                // one that is not. Of TensorRT-LLM's lists
-  Slice copies_left;  // of a removal, per hash; none when the producer does not say
+  Slice copies_left;           // of a removal, per hash; none when the producer does not say
 
   std::string_view medium;
   bool sole = false;        // of a store: the engine has one copy of a block in a tier at most

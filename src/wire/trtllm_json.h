@@ -19,9 +19,9 @@ bool LooksLikeJson(std::span<const std::byte> payload);
 // Decodes one event, or a list of them, of one stream.
 //
 // A partial block and what follows it in the same event are left out (EngineEvent::left_out), for
-// an index knows full blocks only, and so are their removals and moves. Blocks that cannot be partial, for another follows them, and
-// longer ones say the engine's block size, which becomes the event's; so does, after many stores
-// without a full block, the largest there was.
+// an index knows full blocks only, and so are their removals and moves. Blocks that cannot be
+// partial, for another follows them, and longer ones say the engine's block size, which becomes the
+// event's; so does, after many stores without a full block, the largest there was.
 //
 // Of several attention windows the largest is the main one; events of the others are marked as of
 // sliding-window groups, whose numbers are their windows. A block that moves between cache levels

@@ -34,6 +34,7 @@
 #include "service/agent/published_rank.h"
 #include "service/agent/publishing_index.h"
 #include "wire/event_encoder.h"
+#include "wire/snapshot_seal.h"
 
 namespace kvr::service {
 namespace {
@@ -121,6 +122,32 @@ class Follower {
   ingest::Ingest ingest_{*transport_, clock_, registry_, ingest::Ingest::Options{}};
 };
 
+// That the engine is known exactly, whatever is asked: nothing goes wrong here.
+class AllIsWell final : public net::AnswerSource {
+ public:
+  std::unique_ptr<net::AnswerParts> Answer(std::string_view /*wanted*/) override {
+    return std::make_unique<Part>();
+  }
+
+ private:
+  class Part final : public net::AnswerParts {
+   public:
+    bool Next(std::string& kind, std::string& body) override {
+      if (told_) return false;
+      told_ = true;
+      wire::SnapshotSeal seal;
+      seal.publisher_id = 1;
+      kind = wire::kStateSeal;
+      body.clear();
+      wire::EncodeSnapshotSeal(seal, body);
+      return true;
+    }
+
+   private:
+    bool told_ = false;
+  };
+};
+
 class Agent {
  public:
   Agent(const net::EventPublisher& engine, Millis coalesce)
@@ -128,10 +155,12 @@ class Agent {
         follower_(std::make_unique<PublishingIndex>(std::vector<PublishedRank*>{rank_.get()},
                                                     kRank.worker, 0, sides_),
                   engine.endpoint(), engine.replay_endpoint()) {
+    rank_->SetAnswers(&answers_);
     if (coalesce > Millis{0}) ticker_ = std::thread(&Agent::Tick, this, coalesce / 4);
   }
   ~Agent() {
     follower_.Stop();
+    rank_->SetAnswers(nullptr);
     {
       const Lock lock(mutex_);
       ending_ = true;
@@ -163,6 +192,7 @@ class Agent {
     }
   }
 
+  AllIsWell answers_;
   SystemClock clock_;
   index::HybridRanks sides_{index::SideGroups::Options{}};
   std::unique_ptr<PublishedRank> rank_;
