@@ -79,10 +79,13 @@ void RankStream::OnLinkUp(Nanos now) {
   ForgetProof();
   if (!HasReplay()) {
     if (again && next_ && backlog_ != Backlog::kBuffered) {
+      const bool unheard = adopted_ && options_.clear_on_loss;
       Lose(foreign_ ? StateReason::kReplayMismatch : StateReason::kNoReplayEndpoint,
            fmt::format("the link was lost before message {}; nobody can tell what was published "
                        "meanwhile, or by which engine",
                        *next_));
+      // No live message has shown what numbers the engine is at.
+      if (unheard) GoBackTo(std::nullopt);
     }
     return;
   }

@@ -673,6 +673,33 @@ TEST(RankStream, RecoveredBlocksOutliveAnOutageOfTheReplay) {
   }
 }
 
+// Nothing was heard of the engine that the picture is of, and the next one's numbers are lower.
+TEST(RankStream, APictureThatALostLinkEndedLeavesNoNumberBehind) {
+  RankStream::Options options = Stream::Patient();
+  options.clear_on_loss = true;
+  Stream s(false, options);
+  s.stream().Adopt(StreamPosition{52}, Nanos{Millis{1'000}});
+  s.Connect();
+  s.Disconnect();
+  s.Connect();
+  s.LiveRange(0, 1);
+  EXPECT_THAT(s.Take(), ElementsAre("clear", "apply 0", "apply 1"));
+  EXPECT_EQ(s.State(), "exact none");
+}
+
+TEST(RankStream, WithClearOnLossAPictureWithoutReplayEndsWhereLiveMessagesBegin) {
+  for (const bool clear_on_loss : {true, false}) {
+    RankStream::Options options = Stream::Patient();
+    options.clear_on_loss = clear_on_loss;
+    Stream s(false, options);
+    s.stream().Adopt(StreamPosition{52}, Nanos{Millis{1'000}});
+    s.Connect();
+    s.Live(53);
+    EXPECT_EQ(s.stats().clears, clear_on_loss ? 1u : 0u);
+    EXPECT_EQ(s.State(), clear_on_loss ? "degraded no_replay_endpoint" : "degraded recovered");
+  }
+}
+
 TEST(RankStream, HistoryThatWasGoneForAMomentIsLookedForOnce) {
   for (const bool back : {true, false}) {
     Stream s(true);
