@@ -392,15 +392,15 @@ void RankStream::Clear() {
   unread_ = false;
   undecodable_confirmed_ = false;
   last_known_.reset();
-  unfilled_from_.reset();
-  unfilled_digest_.reset();
+  missing_.reset();
   known_from_.reset();
 }
 
 void RankStream::GiveUp(StateReason reason, std::uint64_t first, std::uint64_t last) {
   CountMissed(last + 1 - first);
   hole_ = true;
-  const std::uint64_t from = options_.clear_on_loss ? 0 : unfilled_from_.value_or(first);
+  const Missing missing =
+      options_.clear_on_loss ? Missing{} : missing_.value_or(Missing{first, {}});
   // None is missing where the ring begins right at the next one: but the one before, which would
   // tell that the engine is still the same, is gone.
   Lose(reason, last + 1 == first
@@ -409,7 +409,7 @@ void RankStream::GiveUp(StateReason reason, std::uint64_t first, std::uint64_t l
                                  first)
                    : fmt::format("{} messages from {} on are lost", last + 1 - first, first));
   if (reason == StateReason::kReplayFailed) {
-    unfilled_from_ = from;
+    missing_ = missing;
     if (failure_) failure_->gap = true;
   }
   PassTo(last + 1, MessageFate::kMissed);
@@ -497,7 +497,7 @@ void RankStream::OnTick(Nanos now) {
         looked_back_ = true;
         Begin(Purpose::kReach, now);
       } else {
-        Begin(unfilled_from_ && !replay_broken_ ? Purpose::kRefill : Purpose::kConfirm, now);
+        Begin(missing_ && !replay_broken_ ? Purpose::kRefill : Purpose::kConfirm, now);
       }
     } else if (confirm_at_ && now >= *confirm_at_) {
       confirm_at_.reset();

@@ -476,8 +476,14 @@ class RankStream {
   // The first message that was given up because answers ended before it, or the endpoint failed,
   // and may be had later; and the bytes of the one before it, where only those show that it still
   // is the same engine.
-  std::optional<std::uint64_t> unfilled_from_;
-  std::optional<Digest> unfilled_digest_;
+  struct Missing {
+    std::uint64_t from = 0;
+    std::optional<Digest> before;
+
+    // Where a request for it begins.
+    [[nodiscard]] std::uint64_t asked() const { return from - (before ? 1 : 0); }
+  };
+  std::optional<Missing> missing_;
   // The loss when the endpoint failed, which is what is left of it when all that came since has
   // been had after all.
   struct Failure {

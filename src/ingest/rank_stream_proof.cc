@@ -139,8 +139,7 @@ void RankStream::Disown(std::string why, Nanos now) {
   ForgetProof();
   foreign_ = true;
   replay_broken_ = false;
-  unfilled_from_.reset();
-  unfilled_digest_.reset();
+  missing_.reset();
   confirm_at_.reset();
   heal_at_.reset();
   state_at_.reset();

@@ -42,7 +42,7 @@ void RankStream::Ask(Nanos now) {
       asked_ = 0;
       break;
     case Purpose::kRefill:
-      asked_ = *unfilled_from_ - (unfilled_digest_ ? 1 : 0);
+      asked_ = missing_->asked();
       break;
     case Purpose::kRelease:
       asked_ = *newest_;
@@ -247,25 +247,22 @@ bool RankStream::HandleFirstReplayed(std::uint64_t sequence, std::span<const std
       hole_ = true;
       return false;
     case Purpose::kRefill:
-      if (sequence == *unfilled_from_ && !unfilled_digest_) {
-        Rewind();
-        return true;
-      }
-      if (sequence == asked_ && MessageDigest(payload) == unfilled_digest_) {
-        Rewind();
-        return false;
-      }
       if (sequence == asked_) {
-        ++stats_.restarts;
-        StartOver(true, now);
-        return false;
+        const auto before = missing_->before;
+        if (before && MessageDigest(payload) != *before) {
+          ++stats_.restarts;
+          StartOver(true, now);
+          return false;
+        }
+        Rewind();
+        return !before;
       }
       // The ring no longer reaches back so far, or does not keep to what it is asked.
       if (loss_ == StateReason::kReplayFailed) {
         HandleOutrun(sequence, now);
         return false;
       }
-      unfilled_from_.reset();
+      missing_.reset();
       if (!Recover(now)) StopReplay();
       return false;
     case Purpose::kReach:
@@ -286,10 +283,9 @@ bool RankStream::HandleReach(std::uint64_t sequence, std::span<const std::byte> 
     StopReplay();
     return false;
   }
-  const bool missing = unfilled_from_.has_value();
-  if (missing && sequence + (unfilled_digest_ ? 1 : 0) <= *unfilled_from_) {
+  if (missing_ && sequence <= missing_->asked()) {
     Begin(Purpose::kRefill, now);
-  } else if (!missing && next_ && last_digest_) {
+  } else if (!missing_ && next_ && last_digest_) {
     Begin(Purpose::kVerify, now);
   } else {
     HandleOutrun(sequence, now);
@@ -300,14 +296,14 @@ bool RankStream::HandleReach(std::uint64_t sequence, std::span<const std::byte> 
 void RankStream::HandleOutrun(std::uint64_t sequence, Nanos now) {
   const bool sound =
       !failure_ ||
-      (!failure_->gap && !unfilled_digest_ &&
+      (!failure_->gap && !(missing_ && missing_->before) &&
        (failure_->loss == StateReason::kNone || failure_->loss == StateReason::kHistoryGone));
   if (!sound || !known_from_ || sequence <= *known_from_) return Begin(Purpose::kRebuild, now);
   if (Recover(now)) return;
   // What is known is a part of what the engine holds, and more than its ring would tell.
   StopReplay();
   failure_.reset();
-  unfilled_from_.reset();
+  missing_.reset();
   SetLoss(StateReason::kHistoryGone,
           fmt::format("messages before {} were not to be had when the replay endpoint failed",
                       *known_from_));
@@ -367,28 +363,26 @@ void RankStream::HandleUnfilled(std::uint64_t target, Nanos now) {
     return Ask(now);
   }
   // A ring that had its time to fill gets none for further gaps.
-  if (!unfilled_from_ && attempt_ < options_.replay_attempts) {
+  if (!missing_ && attempt_ < options_.replay_attempts) {
     unfilled_ = true;
     sink_.StopReplay();
     return PauseAttempt(now);
   }
   if (Recover(now)) return;
-  if (!unfilled_from_) unfilled_from_ = *next_;
-  const auto from = unfilled_from_;
+  const Missing missing = missing_.value_or(Missing{*next_, {}});
   GiveUp(StateReason::kGapUnrepaired, *next_, target - 1);
-  unfilled_from_ = from;  // also where the loss cleared the blocks
+  missing_ = missing;  // also where the loss cleared the blocks
   FinishReplay(now);
 }
 
 void RankStream::Rewind() {
   ++stats_.replays_started;
   purpose_ = Purpose::kFill;
-  if (next_ > *unfilled_from_) rewound_from_ = next_;
-  asked_at_ = *unfilled_from_;
-  GoBackTo(*unfilled_from_);
-  last_digest_ = unfilled_digest_;
-  unfilled_from_.reset();
-  unfilled_digest_.reset();
+  if (next_ > missing_->from) rewound_from_ = next_;
+  asked_at_ = missing_->from;
+  GoBackTo(missing_->from);
+  last_digest_ = missing_->before;
+  missing_.reset();
   sink_.NoteLoss();  // copies that come a second time must not count twice
   if (loss_ == StateReason::kReplayFailed && failure_ && !failure_->gap) return EndFailure();
   failure_.reset();
@@ -400,15 +394,12 @@ void RankStream::Rewind() {
 void RankStream::NoteFailure() {
   if (options_.clear_on_loss) {
     Clear();
-    unfilled_from_ = 0;
+    missing_ = Missing{};
   } else if (!failure_) {
     const bool anew = purpose_ == Purpose::kRebuild || !next_;
     failure_ = {loss_, loss_detail_, anew && dirty_};
-    if (!unfilled_from_ && anew) unfilled_from_ = 0;
-    if (!unfilled_from_ && purpose_ == Purpose::kVerify) {
-      unfilled_from_ = next_;
-      unfilled_digest_ = last_digest_;
-    }
+    if (!missing_ && anew) missing_ = Missing{};
+    if (!missing_ && purpose_ == Purpose::kVerify) missing_ = Missing{*next_, last_digest_};
   }
   SetLoss(StateReason::kReplayFailed, "what was published may not all be known");
 }
@@ -429,7 +420,7 @@ void RankStream::FinishWhenJoined(Nanos now) {
 
 void RankStream::FinishReplay(Nanos now) {
   ++(hole_ ? stats_.replays_incomplete : stats_.replays_completed);
-  const bool whole = !hole_ && !unfilled_from_ && failure_ && !failure_->gap;
+  const bool whole = !hole_ && !missing_ && failure_ && !failure_->gap;
   if (whole && loss_ == StateReason::kReplayFailed) EndFailure();
   if (plane_) {
     state_pause_ = options_.confirm_after;
@@ -447,7 +438,7 @@ void RankStream::Resume(Nanos now) {
   join_at_end_ = false;
   // The endpoint works, so what it failed to give earlier is worth asking for again.
   if (loss_ == StateReason::kReplayFailed) heal_at_ = now + options_.heal_interval;
-  if (unfilled_from_) heal_at_ = now + options_.retry_max;
+  if (missing_) heal_at_ = now + options_.retry_max;
   if (MayLookBack()) heal_at_ = now + options_.heal_interval;
   DrainParked(now);
 }
@@ -489,7 +480,7 @@ void RankStream::PauseAttempt(Nanos now) {
 
 void RankStream::HealLater(Nanos now) {
   StopReplay();
-  if (replay_broken_ || unfilled_from_ || MayLookBack()) heal_at_ = now + options_.heal_interval;
+  if (replay_broken_ || missing_ || MayLookBack()) heal_at_ = now + options_.heal_interval;
 }
 
 void RankStream::StopReplay() {

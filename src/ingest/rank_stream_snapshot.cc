@@ -122,8 +122,7 @@ void RankStream::HandleEnd(const wire::SnapshotSeal& seal, Nanos now) {
   last_digest_.reset();
   unread_ = false;
   undecodable_confirmed_ = false;
-  unfilled_from_.reset();
-  unfilled_digest_.reset();
+  missing_.reset();
   known_from_ = 0;
   replay_broken_ = false;
   too_many_.reset();

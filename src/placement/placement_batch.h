@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/reused_lists.h"
 #include "model/ids.h"
 #include "model/placement_event.h"
 #include "model/side_group.h"
@@ -14,7 +15,6 @@
 #include "placement/drop_reason.h"
 #include "wire/decode_error.h"
 #include "wire/event_batch.h"
-#include "wire/reused_lists.h"
 
 namespace kvr::placement {
 
@@ -94,7 +94,7 @@ struct PlacementBatch {
   std::vector<PlacedBlock> blocks;
   std::vector<EngineHash> removed;
   std::vector<SideCopy> side_copies;
-  wire::ReusedLists reused;
+  ReusedLists reused;
 
   void Clear() {
     ts = 0;

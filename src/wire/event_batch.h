@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/reused_lists.h"
 #include "model/ids.h"
 #include "wire/decode_error.h"
-#include "wire/reused_lists.h"
 
 namespace kvr::wire {
 

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/reused_lists.h"
 #include "model/ids.h"
 #include "model/tier.h"
 #include "wire/decode_error.h"
 #include "wire/event_batch.h"
 #include "wire/event_decoder.h"
-#include "wire/reused_lists.h"
 
 namespace kvr::wire {
 

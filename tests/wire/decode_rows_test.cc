@@ -492,7 +492,7 @@ TEST(DecodeRows, B52AnExtraordinaryBatch) {
   large.FeedBytes(payload);
   EXPECT_EQ(large.batch().events.size(), 70'000u);
   EXPECT_GE(large.translator().decoded().events.capacity(), 70'000u);
-  for (std::uint32_t i = 0; i < wire::ReusedLists::kLookEvery; ++i) {
+  for (std::uint32_t i = 0; i < ReusedLists::kLookEvery; ++i) {
     large.Feed(Batch({Rm("7")}));
     ASSERT_EQ(large.batch().events.size(), 1u);
   }
