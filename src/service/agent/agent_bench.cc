@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/rng.h"
+#include "fleet/catalog.h"
 #include "fleet/rank_health.h"
 #include "index/index_set.h"
 #include "index/run_arena.h"
@@ -33,8 +34,8 @@
 #include "net/event_socket.h"
 #include "service/agent/published_rank.h"
 #include "service/agent/publishing_index.h"
+#include "service/agent/rank_answers.h"
 #include "wire/event_encoder.h"
-#include "wire/snapshot_seal.h"
 
 namespace kvr::service {
 namespace {
@@ -99,7 +100,8 @@ class NotingIndex final : public index::PrefixIndex {
 class Follower {
  public:
   Follower(std::unique_ptr<index::PrefixIndex> index, const std::string& endpoint,
-           const std::string& replay) {
+           const std::string& replay, std::shared_ptr<fleet::RankHealth> health)
+      : health_(std::move(health)) {
     partition_->block_size = kBlockSize;
     partition_->hybrid = std::make_unique<index::HybridRanks>(index::SideGroups::Options{});
     partition_->index = std::move(index);
@@ -118,34 +120,8 @@ class Follower {
   metrics::Registry registry_;
   std::unique_ptr<net::EventTransport> transport_ = net::MakeZmqTransport({});
   std::shared_ptr<index::PartitionIndex> partition_ = std::make_shared<index::PartitionIndex>();
-  std::shared_ptr<fleet::RankHealth> health_ = std::make_shared<fleet::RankHealth>();
+  const std::shared_ptr<fleet::RankHealth> health_;
   ingest::Ingest ingest_{*transport_, clock_, registry_, ingest::Ingest::Options{}};
-};
-
-// That the engine is known exactly, whatever is asked: nothing goes wrong here.
-class AllIsWell final : public net::AnswerSource {
- public:
-  std::unique_ptr<net::AnswerParts> Answer(std::string_view /*wanted*/) override {
-    return std::make_unique<Part>();
-  }
-
- private:
-  class Part final : public net::AnswerParts {
-   public:
-    bool Next(std::string& kind, std::string& body) override {
-      if (told_) return false;
-      told_ = true;
-      wire::SnapshotSeal seal;
-      seal.publisher_id = 1;
-      kind = wire::kStateSeal;
-      body.clear();
-      wire::EncodeSnapshotSeal(seal, body);
-      return true;
-    }
-
-   private:
-    bool told_ = false;
-  };
 };
 
 class Agent {
@@ -154,7 +130,7 @@ class Agent {
       : rank_(Open(coalesce)),
         follower_(std::make_unique<PublishingIndex>(std::vector<PublishedRank*>{rank_.get()},
                                                     kRank.worker, 0, sides_),
-                  engine.endpoint(), engine.replay_endpoint()) {
+                  engine.endpoint(), engine.replay_endpoint(), Register()) {
     rank_->SetAnswers(&answers_);
     if (coalesce > Millis{0}) ticker_ = std::thread(&Agent::Tick, this, coalesce / 4);
   }
@@ -184,6 +160,16 @@ class Agent {
     return std::move(*rank);
   }
 
+  std::shared_ptr<fleet::RankHealth> Register() {
+    fleet::WorkerSpec spec;
+    spec.id = kRank.worker;
+    spec.partition = {"m", "default"};
+    spec.block_size = kBlockSize;
+    spec.dp_ranks = {kRank.dp_rank};
+    KVR_CHECK(catalog_.Add(spec).has_value());
+    return catalog_.snapshot()->workers.front()->FindRank(kRank.dp_rank)->health;
+  }
+
   void Tick(Nanos pause) {
     const Lock lock(mutex_);
     while (!ending_) {
@@ -192,10 +178,11 @@ class Agent {
     }
   }
 
-  AllIsWell answers_;
   SystemClock clock_;
+  fleet::Catalog catalog_;
   index::HybridRanks sides_{index::SideGroups::Options{}};
-  std::unique_ptr<PublishedRank> rank_;
+  const std::unique_ptr<PublishedRank> rank_;
+  RankAnswers answers_{*rank_, catalog_};
   Follower follower_;
   Mutex mutex_;
   CondVar ended_;
@@ -261,11 +248,14 @@ class Path {
     const auto& engine = engine_.publisher();
     router_ = std::make_unique<Follower>(
         std::move(index), agent_ ? agent_->rank().endpoint() : engine.endpoint(),
-        agent_ ? agent_->rank().replay_endpoint() : engine.replay_endpoint());
-    while (!router_->exact()) {
-      engine_.Publish();
-      Await(0);
-    }
+        agent_ ? agent_->rank().replay_endpoint() : engine.replay_endpoint(),
+        std::make_shared<fleet::RankHealth>());
+    // The first message may come twice, live and from the replay; counting begins behind it, as a
+    // count that runs ahead would hold nobody back.
+    engine_.Publish();
+    while (!router_->exact() || index_->Stats().memberships != engine_.stored())
+      std::this_thread::yield();
+    index_->stored = engine_.stored();
     while (engine_.stored() < 2 * kHeld) {
       engine_.Publish();
       Await(kUnderWayMax * blocks);
