@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "placement/block_keys.h"
+#include "placement/drop_text.h"
 
 namespace kvr::cmd {
 namespace {
@@ -166,8 +168,11 @@ void WriteBatch(JsonWriter& json, const DecodedBatch& decoded, SaltNames& salts)
     json.BeginObject();
     json.Field("index", dropped.index);
     json.Field("reason", placement::DropReasonName(dropped.reason));
-    if (dropped.reason == placement::DropReason::kDecodeError) {
-      json.Field("detail", wire::DecodeErrcName(dropped.error.code));
+    const std::string detail =
+        placement::DropDetail(dropped, decoded.batch, decoded.options.block_size);
+    if (!detail.empty()) json.Field("detail", detail);
+    if (dropped.reason == placement::DropReason::kDecodeError ||
+        dropped.reason == placement::DropReason::kUnknownEvent) {
       json.Field("offset", dropped.error.offset);
     }
     json.EndObject();

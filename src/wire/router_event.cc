@@ -25,11 +25,13 @@ bool TakeEvent(RouterContext& context, std::uint32_t index) {
   const RouterSkipped skipped = batch.skipped;
   RouterEvent event;
   event.index = index;
+  context.failed = {};
   if (ReadRouterEvent(context, event)) {
     batch.events.push_back(event);
     return true;
   }
-  batch.bad.push_back(BadEvent{index, in.error(), start});
+  BadEvent& bad = batch.bad.emplace_back(BadEvent{index, in.error(), start});
+  bad.name = context.failed;
   batch.blocks.resize(blocks);
   batch.removed.resize(removed);
   batch.mm_objects.resize(objects);

@@ -50,6 +50,7 @@ bool ReadCount(MsgpackReader& in, std::size_t have, std::size_t most, std::size_
 // The value that began at `start` is not what its field holds, and nothing depends on it.
 bool PassOver(RouterContext& context, std::size_t start, std::uint32_t& counter) {
   ++counter;
+  context.failed = {};
   context.in.Seek(start);
   return context.in.Skip(context.limits.depth_max);
 }
@@ -204,6 +205,12 @@ bool ReadRemoved(RouterContext& context, RouterEvent& event) {
   });
 }
 
+// False.
+bool FailType(RouterContext& context, std::string_view type, std::size_t start) {
+  context.failed = type;
+  return context.in.Fail(DecodeErrc::kUnknownEvent, start);
+}
+
 // "cleared", or a map of one pair whose key names the type.
 bool ReadData(RouterContext& context, RouterEvent& event) {
   MsgpackReader& in = context.in;
@@ -216,7 +223,7 @@ bool ReadData(RouterContext& context, RouterEvent& event) {
   MsgpackItem head;
   if (!in.Read(head)) return false;
   if (head.kind == Kind::kString) {
-    if (head.bytes != "cleared") return in.Fail(DecodeErrc::kUnknownEvent, start);
+    if (head.bytes != "cleared") return FailType(context, head.bytes, start);
     event.type = EventType::kCleared;
     return true;
   }
@@ -225,7 +232,7 @@ bool ReadData(RouterContext& context, RouterEvent& event) {
   if (!in.ReadText(type)) return false;
   if (type == "stored") return ReadStored(context, event);
   if (type == "removed") return ReadRemoved(context, event);
-  if (type != "cleared") return in.Fail(DecodeErrc::kUnknownEvent, start);
+  if (type != "cleared") return FailType(context, type, start);
   event.type = EventType::kCleared;
   return in.Skip(context.limits.depth_max);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -16,6 +17,8 @@ struct RouterContext {
   MsgpackReader& in;
   RouterBatch& batch;
   const DecodeLimits& limits;
+  // Of an error in the event at hand: BadEvent::name.
+  std::string_view failed{};
 };
 
 // Looks at the next value without taking it.
@@ -52,10 +55,16 @@ bool ReadStruct(RouterContext& context, const std::array<std::string_view, kCoun
       if (!in.Skip(context.limits.depth_max)) return false;
       continue;
     }
-    if (!read(field)) return false;
+    if (!read(field)) {
+      if (context.failed.empty()) context.failed = fields[field];  // else one inside of it is named
+      return false;
+    }
     seen |= std::uint32_t{1} << field;
   }
-  return (seen & required) == required || in.Fail(DecodeErrc::kMissingField, start);
+  const std::uint32_t missing = required & ~seen;
+  if (missing == 0) return true;
+  context.failed = fields[static_cast<std::size_t>(std::countr_zero(missing))];
+  return in.Fail(DecodeErrc::kMissingField, start);
 }
 
 }  // namespace kvr::wire

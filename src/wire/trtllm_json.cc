@@ -137,7 +137,17 @@ class TrtllmJsonDecoder::Impl {
   [[nodiscard]] std::uint64_t forgotten_partial_blocks() const { return partial_.forgotten(); }
 
  private:
-  using Outcome = std::optional<DecodeErrc>;
+  // Why an event is bad, and in which field, or of which type it is (BadEvent::name).
+  struct Fault {
+    DecodeErrc code;
+    std::string_view name;
+  };
+  using Outcome = std::optional<Fault>;
+
+  static Fault Missing(std::string_view field) { return {DecodeErrc::kMissingField, field}; }
+  static Fault WrongType(std::string_view field) { return {DecodeErrc::kWrongType, field}; }
+  static Fault OutOfRange(std::string_view field) { return {DecodeErrc::kOutOfRange, field}; }
+  static Fault OverLimit(std::string_view field) { return {DecodeErrc::kOverLimit, field}; }
 
   Result<void, DecodeError> Refuse(DecodeErrc code) {
     JsonRoom::GiveBack(parser_);
@@ -157,29 +167,30 @@ class TrtllmJsonDecoder::Impl {
   void One(const dom::element& item, std::uint32_t index, EventBatch& batch) {
     const BatchMark mark(batch);
     type_.reset();
-    if (const Outcome error = Item(item, index, batch)) {
+    if (const Outcome fault = Item(item, index, batch)) {
       mark.Rewind(batch);
       // Parsed values do not know where they were.
       if (!places_) places_.emplace(payload_);
       const std::size_t begin = places_->BeginOf(index);
-      batch.bad.push_back(BadEvent{index, {*error, begin}, begin, type_});
+      batch.bad.push_back(BadEvent{index, {fault->code, begin}, begin, type_, fault->name});
     }
   }
 
   Outcome Item(const dom::element& item, std::uint32_t index, EventBatch& batch) {
     dom::element data;
-    if (item["data"].get(data) != simdjson::SUCCESS) return DecodeErrc::kMissingField;
+    if (item["data"].get(data) != simdjson::SUCCESS) return Missing("data");
     const auto type = Get<std::string_view>(data, "type");
-    if (!type) return DecodeErrc::kMissingField;
-    if (const auto value = Find(item, "attention_dp_rank")) {
+    if (!type) return Missing("type");
+    constexpr std::string_view kRankField = "attention_dp_rank";
+    if (const auto value = Find(item, kRankField)) {
       std::uint64_t rank = 0;
-      if (value->get(rank) != simdjson::SUCCESS) return DecodeErrc::kWrongType;
-      if (rank > std::numeric_limits<std::int32_t>::max()) return DecodeErrc::kOutOfRange;
+      if (value->get(rank) != simdjson::SUCCESS) return WrongType(kRankField);
+      if (rank > std::numeric_limits<std::int32_t>::max()) return OutOfRange(kRankField);
       if (!batch.dp_rank) batch.dp_rank = static_cast<std::uint32_t>(rank);
-      if (*batch.dp_rank != rank) return DecodeErrc::kSecondRank;
+      if (*batch.dp_rank != rank) return Fault{DecodeErrc::kSecondRank, kRankField};
     }
     window_ = 0;
-    if (!Take(item, "window_size", window_)) return DecodeErrc::kWrongType;
+    if (!Take(item, "window_size", window_)) return WrongType("window_size");
     index_ = index;
     minor_ = false;
     type_ = TypeOf(*type);
@@ -193,7 +204,7 @@ class TrtllmJsonDecoder::Impl {
     if (*type == "stored") return Stored(data, batch);
     if (*type == "removed") return Removed(data, batch);
     if (*type == "updated") return Updated(data, batch);
-    return DecodeErrc::kUnknownEvent;
+    return Fault{DecodeErrc::kUnknownEvent, *type};
   }
 
   void NoteWindow(void (WindowTable::*note)(std::uint64_t), EventBatch& batch) {
@@ -228,8 +239,8 @@ class TrtllmJsonDecoder::Impl {
     return event;
   }
 
-  static Outcome Level(std::uint64_t level, std::string_view& medium) {
-    if (level >= kLevelMedia.size()) return DecodeErrc::kOutOfRange;
+  static Outcome Level(std::uint64_t level, std::string_view field, std::string_view& medium) {
+    if (level >= kLevelMedia.size()) return OutOfRange(field);
     medium = kLevelMedia[level];
     return std::nullopt;
   }
@@ -240,14 +251,14 @@ class TrtllmJsonDecoder::Impl {
 
   Outcome Stored(const dom::element& data, EventBatch& batch) {
     dom::array blocks;
-    if (data["blocks"].get(blocks) != simdjson::SUCCESS) return DecodeErrc::kMissingField;
+    if (data["blocks"].get(blocks) != simdjson::SUCCESS) return Missing("blocks");
     std::optional<EngineHash> parent;
     if (const auto value = Find(data, "parent_hash")) {
-      if (!(parent = ToHash(*value, batch))) return DecodeErrc::kWrongType;
+      if (!(parent = ToHash(*value, batch))) return WrongType("parent_hash");
       if (parent == EngineHash{0}) parent.reset();  // how some builds write the root
     }
     std::string_view lora;
-    if (!Take(data, "lora_name", lora)) return DecodeErrc::kWrongType;
+    if (!Take(data, "lora_name", lora)) return WrongType("lora_name");
     const std::uint32_t block_size = BlockSizeOf(blocks, parent);
     bool started = false;
     bool cut = false;
@@ -255,12 +266,10 @@ class TrtllmJsonDecoder::Impl {
     for (const dom::element block : blocks) {
       dom::array tokens;
       dom::element hash_value;
-      if (block["tokens"].get(tokens) != simdjson::SUCCESS ||
-          block["block_hash"].get(hash_value) != simdjson::SUCCESS) {
-        return DecodeErrc::kMissingField;
-      }
+      if (block["tokens"].get(tokens) != simdjson::SUCCESS) return Missing("tokens");
+      if (block["block_hash"].get(hash_value) != simdjson::SUCCESS) return Missing("block_hash");
       const auto hash = ToHash(hash_value, batch);
-      if (!hash) return DecodeErrc::kWrongType;
+      if (!hash) return WrongType("block_hash");
       const std::size_t count = tokens.size();
       // What is behind a partial block has no place either.
       cut = cut || (count < block_size && (started || minor_));
@@ -272,14 +281,13 @@ class TrtllmJsonDecoder::Impl {
       std::string_view medium;
       std::uint64_t level = 0;
       std::string_view salt;
-      if (!Take(block, "cache_level", level) || !Take(block, "cache_salt", salt)) {
-        return DecodeErrc::kWrongType;
-      }
-      if (const Outcome error = Level(level, medium)) return error;
+      if (!Take(block, "cache_level", level)) return WrongType("cache_level");
+      if (!Take(block, "cache_salt", salt)) return WrongType("cache_salt");
+      if (const Outcome fault = Level(level, "cache_level", medium)) return fault;
       if (!Counts(level)) continue;
       if (batch.hashes.size() >= limits_->blocks_max ||
           batch.tokens.size() + count > limits_->tokens_max) {
-        return DecodeErrc::kOverLimit;
+        return OverLimit("blocks");
       }
       if (!started || batch.events.back().medium != medium ||
           (!salt.empty() && batch.events.back().cache_salt != salt)) {
@@ -288,7 +296,7 @@ class TrtllmJsonDecoder::Impl {
         started = true;
       }
       batch.hashes.push_back(*hash);
-      if (const Outcome error = Block(block, tokens, batch)) return error;
+      if (const Outcome fault = Block(block, tokens, batch)) return fault;
       EndBlock(batch);
       parent = hash;
       cut = count < block_size;
@@ -364,29 +372,29 @@ class TrtllmJsonDecoder::Impl {
     for (const dom::element token : tokens) {
       std::uint64_t id = 0;
       std::uint64_t extra_id = 0;
-      if (!Take(token, "token_extra_id", extra_id)) return DecodeErrc::kWrongType;
+      if (!Take(token, "token_extra_id", extra_id)) return WrongType("token_extra_id");
       numbered = numbered || extra_id != 0;
       if (token["token_id"].get(id) == simdjson::SUCCESS) {
-        if (id > std::numeric_limits<TokenId>::max()) return DecodeErrc::kOutOfRange;
+        if (id > std::numeric_limits<TokenId>::max()) return OutOfRange("token_id");
       } else if (const auto text = Get<std::string_view>(token, "token_id")) {
-        if (!add_key(ExtraKey::Kind::kBytes, *text, place)) return DecodeErrc::kOverLimit;
+        if (!add_key(ExtraKey::Kind::kBytes, *text, place)) return OverLimit("token_id");
       } else {
-        return DecodeErrc::kWrongType;
+        return WrongType("token_id");
       }
       batch.tokens.push_back(static_cast<TokenId>(id));
       ++place;
     }
     if (numbered && !add_key(ExtraKey::Kind::kOther, "token_extra_id", 0)) {
-      return DecodeErrc::kOverLimit;
+      return OverLimit("token_extra_id");
     }
     if (const auto value = Find(block, "mm_keys")) {
       dom::array objects;
-      if (value->get(objects) != simdjson::SUCCESS) return DecodeErrc::kWrongType;
+      if (value->get(objects) != simdjson::SUCCESS) return WrongType("mm_keys");
       for (const dom::element object : objects) {
         std::string_view digest;
-        if (!Take(object, "hash", digest) || !HexDigestHead(digest)) return DecodeErrc::kWrongType;
+        if (!Take(object, "hash", digest) || !HexDigestHead(digest)) return WrongType("hash");
         const auto start = Get<std::int64_t>(object, "start_offset").value_or(0);
-        if (!add_key(ExtraKey::Kind::kTextOffset, digest, start)) return DecodeErrc::kOverLimit;
+        if (!add_key(ExtraKey::Kind::kTextOffset, digest, start)) return OverLimit("mm_keys");
       }
     }
     batch.extra_blocks.push_back(From(batch.extra_keys, keys));
@@ -395,13 +403,13 @@ class TrtllmJsonDecoder::Impl {
 
   Outcome Removed(const dom::element& data, EventBatch& batch) {
     dom::array hashes;
-    if (data["block_hashes"].get(hashes) != simdjson::SUCCESS) return DecodeErrc::kMissingField;
-    if (batch.hashes.size() + hashes.size() > limits_->blocks_max) return DecodeErrc::kOverLimit;
+    if (data["block_hashes"].get(hashes) != simdjson::SUCCESS) return Missing("block_hashes");
+    if (batch.hashes.size() + hashes.size() > limits_->blocks_max) return OverLimit("block_hashes");
     const std::size_t begin = batch.hashes.size();
     std::uint32_t left_out = 0;
     for (const dom::element value : hashes) {
       const auto hash = ToHash(value, batch);
-      if (!hash) return DecodeErrc::kWrongType;
+      if (!hash) return WrongType("block_hashes");
       if (!minor_ && partial_.Take(*hash)) {
         ++left_out;
       } else {
@@ -427,21 +435,21 @@ class TrtllmJsonDecoder::Impl {
     const auto new_level = Get<std::uint64_t>(*change, "new_value");
     const auto old_level = Get<std::uint64_t>(*change, "old_value");
     dom::element value;
-    if (!new_level || !old_level || data["block_hash"].get(value) != simdjson::SUCCESS) {
-      return DecodeErrc::kMissingField;
-    }
+    if (!new_level) return Missing("new_value");
+    if (!old_level) return Missing("old_value");
+    if (data["block_hash"].get(value) != simdjson::SUCCESS) return Missing("block_hash");
     const auto hash = ToHash(value, batch);
-    if (!hash) return DecodeErrc::kWrongType;
+    if (!hash) return WrongType("block_hash");
     std::string_view to;
     std::string_view from;
-    if (const Outcome error = Level(*new_level, to)) return error;
-    if (const Outcome error = Level(*old_level, from)) return error;
+    if (const Outcome fault = Level(*new_level, "new_value", to)) return fault;
+    if (const Outcome fault = Level(*old_level, "old_value", from)) return fault;
     const bool left_out = !minor_ && partial_.Find(*hash);
     if (*new_level == *old_level || left_out) {  // stays where it is, or was never passed on
       Add(EventType::kIgnored, "", batch).left_out = left_out ? 1 : 0;
       return std::nullopt;
     }
-    if (batch.hashes.size() >= limits_->blocks_max) return DecodeErrc::kOverLimit;
+    if (batch.hashes.size() >= limits_->blocks_max) return OverLimit("block_hash");
     const std::size_t begin = batch.hashes.size();
     batch.hashes.push_back(*hash);
     if (Counts(*new_level)) {

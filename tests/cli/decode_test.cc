@@ -102,7 +102,8 @@ TEST(DecodeCommand, DroppedEventsAreListedAndNamed) {
       R"("left_out":0,"placed":[{"type":"removed","tier":"device","block_hashes":[11]}]},)"
       R"({"index":1,"type":"removed","tier":null,"medium":"FS","block_hashes":[11],"group":null,"left_out":0,"placed":[]},)"
       R"({"index":2,"type":"cleared","placed":[{"type":"cleared"}]}],)"
-      R"("dropped":[{"index":1,"reason":"unknown_medium"},{"index":3,"reason":"unknown_event"}],)"
+      R"("dropped":[{"index":1,"reason":"unknown_medium","detail":"medium `FS`"},)"
+      R"({"index":3,"reason":"unknown_event","detail":"type `New`","offset":64}],)"
       R"("facts":[{"name":"unmatched_removals","text":"1 removal(s) of a block that no store before )"
       R"(put there, as far as this stream was decoded: passed on, to an index that may know it"}]})"
       "\n");
@@ -306,10 +307,25 @@ TEST(DecodeCommand, WhyAnItemOfAListIsNoEventIsTold) {
       R"({"attention_dp_rank":0,"data":{"type":"removed","block_hashes":["a"]}}])";
   const std::string words = Explain(ToHex(std::as_bytes(std::span(list))) + "\n");
   for (const std::string_view text :
-       {"event 1 dropped, decode_error (second_rank) at byte 71: it is of another attention rank",
+       {"event 1 dropped, decode_error (second_rank, field `attention_dp_rank`) at byte 71: it is "
+        "of "
+        "another attention rank",
         "event 2 dropped, decode_error (bad_json) at byte 141: it is no JSON",
-        "event 3 dropped, decode_error (wrong_type) at byte 212: its bytes do not fit"}) {
+        "event 3 dropped, decode_error (wrong_type, field `block_hashes`) at byte 212: its bytes "
+        "do not fit"}) {
     EXPECT_NE(words.find(text), std::string::npos) << words;
+  }
+}
+
+TEST(DecodeCommand, TheJsonSaysWhatTheWordsSay) {
+  const std::string list =
+      R"([{"data":{"type":"removed","block_hashes":["a"]}},{"data":{"type":"moved"}}])";
+  const auto done = RunKvroute({"decode"}, ToHex(std::as_bytes(std::span(list))) + "\n");
+  for (const std::string_view text :
+       {R"({"index":0,"reason":"decode_error","detail":"wrong_type, field `block_hashes`",)"
+        R"("offset":1})",
+        R"({"index":1,"reason":"unknown_event","detail":"type `moved`","offset":50})"}) {
+    EXPECT_NE(done.out.find(text), std::string::npos) << done.out;
   }
 }
 

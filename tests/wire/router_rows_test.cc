@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "base/hex.h"
+#include "placement/drop_text.h"
 #include "support/json_msgpack.h"
 #include "wire/router_event.h"
 #include "wire/stream.h"
@@ -244,6 +245,53 @@ TEST(RouterRows, ABadEventCostsItself) {
             "stored device 11=21 !eligible; cleared; drop 1 unknown_event; drop 2 decode_error; "
             "drop 3 decode_error; drop 4 decode_error");
   EXPECT_EQ(Feed(Store({}, R"({"removed":{"block_hashes":[]}})")), "drop 0 empty_store");
+}
+
+TEST(RouterRows, WhatCostAnEventIsNamed) {
+  const auto detail = [](std::span<const std::byte> list) {
+    Stream stream;
+    stream.FeedBytes(list);
+    EXPECT_EQ(stream.batch().dropped.size(), 1u);
+    if (stream.batch().dropped.empty()) return std::string();
+    return placement::DropDetail(stream.batch().dropped[0], stream.translator().decoded(), 4);
+  };
+  const auto stored = [](std::string_view block, std::string_view more = "") {
+    return Store(
+        {}, R"({"stored":{"blocks":[{)" + std::string(block) + "}]" + std::string(more) + "}}");
+  };
+  constexpr std::string_view kBlock = R"("block_hash":1,"tokens_hash":2)";
+  const struct {
+    std::string bad;
+    std::string_view detail;
+  } rows[] = {
+      {"7", "wrong_type"},
+      {R"({"worker_id":1})", "missing_field, field `event`"},
+      {R"({"event":{"event_id":5,"data":"cleared","dp_rank":0}})",
+       "missing_field, field `worker_id`"},
+      {R"({"worker_id":1,"event":7})", "wrong_type, field `event`"},
+      {R"({"worker_id":1,"event":{"event_id":5}})", "missing_field, field `data`"},
+      {R"({"worker_id":1,"event":{"event_id":"5","data":"cleared"}})",
+       "wrong_type, field `event_id`"},
+      {Store({}, R"({"moved":{}})"), "type `moved`"},
+      {Store({}, R"("forgotten")"), "type `forgotten`"},
+      {Store({}, R"({"stored":{"parent_hash":null}})"), "missing_field, field `blocks`"},
+      {Store({}, R"({"removed":{"block_hashes":["x"]}})"), "wrong_type, field `block_hashes`"},
+      {stored(R"("tokens_hash":2)"), "missing_field, field `block_hash`"},
+      {stored(R"("block_hash":1,"tokens_hash":"x")"), "wrong_type, field `tokens_hash`"},
+      {stored(kBlock, R"(,"parent_hash":"x")"), "wrong_type, field `parent_hash`"},
+      {Clear(R"("storage_tier":"attic")"), "out_of_range, field `storage_tier`"},
+      // A hint that is passed over is not what costs the event.
+      {stored(std::string(kBlock) + R"(,"mm_extra_info":{"mm_objects":[{"mm_hash":"x"}]})",
+              R"(,"parent_hash":"x")"),
+       "wrong_type, field `parent_hash`"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.bad);
+    // Behind one that says what the list is.
+    const std::string list = "[" + Clear() + "," + row.bad + "]";
+    EXPECT_EQ(detail(MsgpackFromJson(list)), row.detail);
+    EXPECT_EQ(detail(Bytes(list)), row.detail);
+  }
 }
 
 TEST(RouterRows, ErrorsInJsonSayWhereTheirEventBegins) {

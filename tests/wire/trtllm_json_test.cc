@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "placement/drop_text.h"
 #include "wire/stream.h"
 
 namespace kvr::test {
@@ -529,6 +530,65 @@ TEST(TrtllmJson, BadItemsCostThemselves) {
   EXPECT_EQ(Feed(stream, Event(R"({"type":"moved"})")), "drop 0 unknown_event");
   EXPECT_EQ(Feed(stream, "{\"data\":"), "error bad_json");
   EXPECT_EQ(Feed(stream, std::string(100'000, '[')), "error bad_json");
+}
+
+TEST(TrtllmJson, WhatCostAnEventIsNamed) {
+  const auto block = [](std::string_view more) {
+    return Event(Stored("null", Block(11, {1, 2, 3, 4}, more)));
+  };
+  const std::string store = Stored("null", Block(11, {1, 2, 3, 4}));
+  const auto moved = [](std::string_view levels, std::string_view hash = R"("block_hash":1,)") {
+    return Event(R"({"type":"updated",)" + std::string(hash) + R"("cache_level":{)" +
+                 std::string(levels) + "}}");
+  };
+  const struct {
+    std::string bad;
+    std::string_view detail;
+  } rows[] = {
+      {"7", "missing_field, field `data`"},
+      {Event("{}"), "missing_field, field `type`"},
+      {Event(R"({"type":"moved"})"), "type `moved`"},
+      {R"({"data":)" + store + R"(,"window_size":"all"})", "wrong_type, field `window_size`"},
+      {R"({"data":)" + store + R"(,"attention_dp_rank":"0"})",
+       "wrong_type, field `attention_dp_rank`"},
+      {R"({"data":)" + store + R"(,"attention_dp_rank":4294967296})",
+       "out_of_range, field `attention_dp_rank`"},
+      {Event(R"({"type":"stored"})"), "missing_field, field `blocks`"},
+      {Event(Stored("true", Block(11, {1, 2, 3, 4}))), "wrong_type, field `parent_hash`"},
+      {Event(Stored("null", Block(11, {1}), R"(,"lora_name":7)")), "wrong_type, field `lora_name`"},
+      {Event(Stored("null", R"({"block_hash":1})")), "missing_field, field `tokens`"},
+      {Event(Stored("null", R"({"tokens":[]})")), "missing_field, field `block_hash`"},
+      {Event(Stored("null", R"({"tokens":[],"block_hash":"x"})")),
+       "wrong_type, field `block_hash`"},
+      {Event(Stored("null", R"({"block_hash":1,"tokens":[{"token_id":-1}]})")),
+       "wrong_type, field `token_id`"},
+      {Event(Stored("null", R"({"block_hash":1,"tokens":[{"token_id":4294967296}]})")),
+       "out_of_range, field `token_id`"},
+      {Event(Stored("null", R"({"block_hash":1,"tokens":[{"token_id":1,"token_extra_id":"x"}]})")),
+       "wrong_type, field `token_extra_id`"},
+      {block(R"(,"cache_level":"1")"), "wrong_type, field `cache_level`"},
+      {block(R"(,"cache_level":3)"), "out_of_range, field `cache_level`"},
+      {block(R"(,"cache_salt":7)"), "wrong_type, field `cache_salt`"},
+      {block(R"(,"mm_keys":7)"), "wrong_type, field `mm_keys`"},
+      {block(R"(,"mm_keys":[{"hash":7}])"), "wrong_type, field `hash`"},
+      {Event(R"({"type":"removed"})"), "missing_field, field `block_hashes`"},
+      {Removed(R"(11,"zz")"), "wrong_type, field `block_hashes`"},
+      {moved(R"("old_value":0)"), "missing_field, field `new_value`"},
+      {moved(R"("new_value":0)"), "missing_field, field `old_value`"},
+      {moved(R"("new_value":3,"old_value":0)"), "out_of_range, field `new_value`"},
+      {moved(R"("new_value":0,"old_value":3)"), "out_of_range, field `old_value`"},
+      {moved(R"("new_value":1,"old_value":0)", ""), "missing_field, field `block_hash`"},
+      {moved(R"("new_value":1,"old_value":0)", R"("block_hash":true,)"),
+       "wrong_type, field `block_hash`"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.bad);
+    Stream stream;
+    Feed(stream, "[" + row.bad + "]");
+    ASSERT_EQ(stream.batch().dropped.size(), 1u);
+    EXPECT_EQ(placement::DropDetail(stream.batch().dropped[0], stream.translator().decoded(), 4),
+              row.detail);
+  }
 }
 
 TEST(TrtllmJson, ErrorsSayWhereTheirEventBegins) {
