@@ -170,7 +170,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   decoder.Reset();
   KVR_CHECK(decoder.Decode(payload, Limits(), block_size, again).has_value());
   CheckBatch(again, payload);  // with the main window that stays after a reset
-  kvr::wire::TrtllmJsonDecoder fresh;
+  kvr::wire::TrtllmJsonDecoder fresh(kPartialBlocksMax);
   KVR_CHECK(fresh.Decode(payload, Limits(), block_size, again).has_value());
   CheckSame(batch, again);
   return 0;

@@ -529,19 +529,19 @@ TYPED_TEST(IndexContract, DropsTheOldestOfTooManyPendingBlocks) {
   IndexOptions options;
   options.pending_blocks_max = 2;
   this->Check("oldest",
-              "S0:[1]+[2] !pnf; S0:[1]+[3] !pnf; S0:[1]+[4] !pnf; S0:[1]; Q[1,2]={0:1};"
+              "S0:[1]+[2] !pnf; S0:[1]+[3] !pnf; S0:[1]+[4] !full; S0:[1]; Q[1,2]={0:1};"
               "Q[1,3]={0:2}; Q[1,4]={0:2}",
               options);
   this->Check("others keep theirs",
-              "S1:[1]+[2] !pnf; S0:[1]+[2..9] !pnf; S0,1:[1];"
+              "S1:[1]+[2] !pnf; S0:[1]+[2..9] !full; S0,1:[1];"
               "Q[1,2]={0:1 1:2}",
               options);
   options.pending_blocks_max = 0;
-  this->Check("none", "S0:[1]+[2] !pnf; H0@host:[7]{0} !pnf; S0:[1]; Q[1,2]={0:1}", options);
+  this->Check("none", "S0:[1]+[2] !full; H0@host:[7]{0} !pnf; S0:[1]; Q[1,2]={0:1}", options);
 
   TypeParam index(options);
   const auto op = script::Parse("S0:^9+[1,2,3]")[0];
-  index.Apply(*index.AddRank(op.rank), op.Event());
+  EXPECT_EQ(index.Apply(*index.AddRank(op.rank), op.Event()).dropped_blocks, 3u);
   EXPECT_EQ(index.Stats().pending_dropped, 3u);
   EXPECT_EQ(index.Stats().pending_blocks, 0u);
 }
@@ -957,7 +957,7 @@ TEST(RunArena, DropsJoiningBlocksThatPassTheLimit) {
   IndexOptions options;
   options.blocks_max = 3;
   script::Player player(std::make_unique<RunArena>(options));
-  for (const script::Op& op : script::Parse("S0:[1,2]+[3,4]!pnf; S0:[1]; S0:[1]+[2]"))
+  for (const script::Op& op : script::Parse("S0:[1,2]+[3,4]!pnf; S0:[1]; S0:[1]+[2] !full"))
     EXPECT_EQ(player.Update(op), op.expected_status) << op.text;
   EXPECT_EQ(player.index().Stats().nodes, 3u);
   EXPECT_EQ(player.index().Stats().pending_dropped, 1u);

@@ -7,8 +7,8 @@
 
 namespace kvr::index {
 
-std::size_t PendingPool::Add(PendingBlock block) {
-  std::size_t dropped = 0;
+std::optional<PendingBlock> PendingPool::Add(PendingBlock block) {
+  std::optional<PendingBlock> dropped;
   if (const auto same = FindSame(block); same != blocks_.end()) {
     const PendingBlock before = TakeOut(same);
     block.tiers |= before.tiers;
@@ -20,9 +20,9 @@ std::size_t PendingPool::Add(PendingBlock block) {
       block.eligible = block.eligible && before.eligible;
     }
   } else if (blocks_max_ == 0) {
-    return 1;
+    return block;
   } else if (blocks_.size() >= blocks_max_) {
-    dropped = DropOldest(1);
+    dropped = TakeOut(blocks_.begin());
   }
   const Age age = next_age_++;
   blocks_.emplace(age, block);

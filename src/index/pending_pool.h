@@ -32,8 +32,8 @@ class PendingPool {
  public:
   explicit PendingPool(std::size_t blocks_max) : blocks_max_(blocks_max) {}
 
-  // How many blocks were dropped to make room: 0 or 1.
-  std::size_t Add(PendingBlock block);
+  // The block that was dropped to make room, if one was; `block` itself where none may wait.
+  std::optional<PendingBlock> Add(PendingBlock block);
 
   // The block of this name without content, taken out of the pool.
   std::optional<PendingBlock> TakeNameOnly(EngineHash name);

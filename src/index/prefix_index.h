@@ -39,6 +39,9 @@ struct ApplyResult {
   ApplyStatus status = ApplyStatus::kOk;
   bool duplicate_store = false;      // nothing changed: every block was already held in that tier
   std::uint32_t waiting_blocks = 0;  // of this event: went to the pool
+  // Of this or earlier events, with their content: the rank holds them, and the index had no room
+  // for them to wait or to be placed.
+  std::uint32_t dropped_blocks = 0;
 };
 
 struct RankStats {

@@ -142,7 +142,7 @@ ApplyResult RunArena::Store(RankBlocks& rank, const PlacementEvent& event) {
       if (!at) behind(*before);  // a block behind one that waits may be known
       if (at) {
         changed |= Place(rank, *at, {&block, 1}, tier, ClaimOf(event.eligible));
-        Wake(rank, block.engine, {at->run, at->depth - 1});
+        Wake(rank, block.engine, {at->run, at->depth - 1}, result);
       } else {
         Wait(rank,
              {block.engine, block.local, before, static_cast<std::uint8_t>(tier), event.eligible},
@@ -206,7 +206,7 @@ ApplyResult RunArena::StoreByName(RankBlocks& rank, const PlacementEvent& event)
     if (const auto place = Find(rank, block.engine, false)) {
       SetName(rank, *place, block.engine);
       changed |= Hold(rank, place->run, {place->depth, place->depth + 1}, Bit(event.tier), claim);
-      Wake(rank, block.engine, *place);
+      Wake(rank, block.engine, *place, result);
     } else {
       Wait(rank, {block.engine, {}, {}, static_cast<std::uint8_t>(Bit(event.tier)), false}, result);
     }
@@ -217,12 +217,15 @@ ApplyResult RunArena::StoreByName(RankBlocks& rank, const PlacementEvent& event)
 
 void RunArena::Wait(RankBlocks& rank, PendingBlock block, ApplyResult& result) {
   if (block.local) AgreeWithHeld(rank, block);
-  pending_dropped_ += rank.pending.Add(block);
+  if (const auto dropped = rank.pending.Add(block)) {
+    ++pending_dropped_;
+    if (dropped->local) ++result.dropped_blocks;
+  }
   ++result.waiting_blocks;
   result.status = ApplyStatus::kParentNotFound;
 }
 
-void RunArena::Wake(RankBlocks& rank, EngineHash name, BlockPlace place) {
+void RunArena::Wake(RankBlocks& rank, EngineHash name, BlockPlace place, ApplyResult& result) {
   if (rank.pending.size() == 0) return;
   if (const auto same = rank.pending.TakeNameOnly(name)) {
     SetName(rank, place, name);
@@ -235,6 +238,7 @@ void RunArena::Wake(RankBlocks& rank, EngineHash name, BlockPlace place) {
     for (const PendingBlock& child : rank.pending.TakeChildren(parent)) {
       if (runs_.blocks() >= options_.blocks_max) {
         ++pending_dropped_;
+        ++result.dropped_blocks;
         continue;
       }
       BlockPlace at{parent_place.run, parent_place.depth + 1};

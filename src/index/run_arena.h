@@ -144,7 +144,8 @@ class RunArena final : public PrefixIndex {
   void Leave(RankBlocks& rank, RunId run) KVR_REQUIRES(mutex_);
   void Wait(RankBlocks& rank, PendingBlock block, ApplyResult& result) KVR_REQUIRES(mutex_);
   // Places what waits for `name`, which the rank holds at `place`.
-  void Wake(RankBlocks& rank, EngineHash name, BlockPlace place) KVR_REQUIRES(mutex_);
+  void Wake(RankBlocks& rank, EngineHash name, BlockPlace place, ApplyResult& result)
+      KVR_REQUIRES(mutex_);
 
   // Enters a chain from `at` on, and moves `at` behind it. True when a block was new to a tier.
   bool Place(RankBlocks& rank, BlockPlace& at, std::span<const PlacedBlock> blocks, unsigned tiers,

@@ -324,6 +324,7 @@ TEST_F(IngestSockets, Report101BadPayloadsAndFramesNeverTouchTheSocket) {
   EXPECT_GE(node.health->count(RankCount::kDecodeFailures), 2u);
   EXPECT_EQ(node.health->count(RankCount::kDisconnects), 0u);
   EXPECT_EQ(StateText(*node.health), "degraded undecodable");
+  EXPECT_EQ(node.health->detail(), "message 3 is no batch: wrong_type");
   for (int i = 0; i < 1'000; ++i)
     node.publisher->Publish(bytes("\xC1"));
   node.engine.Store(0);
@@ -600,7 +601,7 @@ TEST_F(IngestSockets, ARankRecoversWhenItsBlockSizeIsTheRegisteredOneAgain) {
   EXPECT_EQ(node.health->detail(), "events have block_size 16, registered is 4");
   ASSERT_TRUE(publish(4, 4));
   EXPECT_EQ(StateText(*node.health), "exact none");
-  EXPECT_EQ(node.health->detail(), "");
+  EXPECT_EQ(node.health->detail(), "message 3 is no batch: wrong_type");
 }
 
 TEST_F(IngestSockets, RanksThatNobodyRegisteredCostNothingHoweverManyTheyAre) {
@@ -682,7 +683,27 @@ TEST_F(IngestSockets, AnUndecodableEventDegradesTheRankAndSparesItsSiblings) {
   ASSERT_TRUE(node.Reaches(node.publisher->Publish(payload)));
   EXPECT_TRUE(Held().empty());
   EXPECT_EQ(StateText(*node.health), "degraded undecodable");
-  EXPECT_EQ(node.health->detail(), "an event could not be decoded: missing_field");
+  EXPECT_EQ(node.health->detail(),
+            "an event could not be decoded: missing_field, field `block_hashes`");
+}
+
+TEST_F(IngestSockets, BlocksThatWaitedForTheirParentsAndHadToGoDegradeTheRank) {
+  index::IndexSet indexes{index::IndexOptions{.pending_blocks_max = 1}};
+  index_ = *indexes.GetOrCreate({"m", "default"}, kTestBlockSize);
+  Node node(1, 0);
+  FollowSettled(node);
+  constexpr std::uint64_t kNeverTold = 7;
+  node.engine.Store(kNeverTold);
+  ASSERT_TRUE(node.Reaches(node.Publish()));
+  EXPECT_EQ(StateText(*node.health), "exact none");
+  node.engine.Store(kNeverTold);
+  ASSERT_TRUE(node.Reaches(node.Publish()));
+  EXPECT_EQ(StateText(*node.health), "degraded index_full");
+  EXPECT_NE(node.health->detail().find("`index.pending_blocks_max`"), std::string::npos);
+  node.engine.ClearAll();
+  ASSERT_TRUE(node.Reaches(node.Publish()));
+  EXPECT_EQ(StateText(*node.health), "exact none");
+  ingest_.reset();
 }
 
 TEST_F(IngestSockets, ABlockWhoseRemovalWasLostGoesWithItsNextRemoval) {

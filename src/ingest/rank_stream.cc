@@ -291,7 +291,9 @@ void RankStream::ApplyNext(std::uint64_t sequence, std::span<const std::byte> pa
       witnesses_.erase(sequence);  // a better copy is no contradiction
       return;
     }
-    Lose(StateReason::kUndecodable, fmt::format("message {} is no batch", sequence));
+    const std::string_view why = sink_.undecodable();
+    Lose(StateReason::kUndecodable,
+         fmt::format("message {} is no batch{}{}", sequence, why.empty() ? "" : ": ", why));
     undecodable_confirmed_ = true;
     fate = MessageFate::kUndecodable;
   } else {

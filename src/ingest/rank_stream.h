@@ -38,6 +38,8 @@ class StreamSink {
   virtual ~StreamSink() = default;
   // The next message of the engine's history. `payload` is borrowed for the call.
   virtual Outcome Apply(std::uint64_t sequence, std::span<const std::byte> payload) = 0;
+  // Why the last such message was kUndecodable, for people; empty where that is not known.
+  [[nodiscard]] virtual std::string_view undecodable() const { return {}; }
   // Forget every block that this stream announced.
   virtual void Clear() = 0;
   // Messages are lost for good and the blocks announced so far are kept: whatever was counted along

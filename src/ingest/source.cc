@@ -270,10 +270,9 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
       return Outcome::kApplied;
     }
     metrics_.CountDecodeFailure(error.code);
-    notes_.NoteMessage(
-        front.rank, owner, message, "undecodable",
-        placement::BatchErrorDetail(error.code, payload.size(), translator_.options().limits),
-        error.offset);
+    undecodable_ =
+        placement::BatchErrorDetail(error.code, payload.size(), translator_.options().limits);
+    notes_.NoteMessage(front.rank, owner, message, "undecodable", undecodable_, error.offset);
     return Outcome::kUndecodable;
   }
   if (batch_.forget) ForgetBlocks();
@@ -391,8 +390,14 @@ fleet::RankLedger* Source::LedgerOf(Rank rank) const {
 
 void Source::NoteApplied(const PlacementEvent& event, const index::ApplyResult& result) {
   metrics_.CountApplied(event.kind, result);
+  if (event.kind == PlacementKind::kCleared) ForgetDefect(event.rank);
   if (result.status == index::ApplyStatus::kCapacity) {
-    NoteDefect(event.rank, StateReason::kIndexFull, "the index has no room for more blocks");
+    NoteDefect(event.rank, StateReason::kIndexFull,
+               "the index has no room for more blocks: `index.blocks_max` can be raised");
+  } else if (result.dropped_blocks > 0) {
+    NoteDefect(event.rank, StateReason::kIndexFull,
+               "blocks that waited for their parents had to go: `index.pending_blocks_max` and "
+               "`index.blocks_max` can be raised");
   }
 }
 
@@ -402,7 +407,8 @@ void Source::NoteDropped(Rank rank) {
     if (dropped.reason == placement::DropReason::kDecodeError) {
       NoteDefect(rank, StateReason::kUndecodable,
                  fmt::format("an event could not be decoded: {}",
-                             placement::EventErrorDetail(dropped.error.code)));
+                             placement::DropDetail(dropped, translator_.decoded(),
+                                                   translator_.options().block_size)));
     }
   }
   if (batch_.lost_copies) {
@@ -440,6 +446,15 @@ void Source::NoteSilence(std::string_view whose, std::string_view advice) {
   std::string text = fmt::format("events are of {}; {}", whose, advice);
   if (foreign == text) return;
   foreign = std::move(text);
+  PublishStatus();
+}
+
+// What was wrong or missing before matters no more when the rank holds nothing.
+void Source::ForgetDefect(Rank rank) {
+  const auto found = defects_.find(rank);
+  if (found == defects_.end() || found->second.reason == StateReason::kNone) return;
+  found->second.reason = StateReason::kNone;
+  found->second.detail.clear();
   PublishStatus();
 }
 

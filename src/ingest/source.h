@@ -94,12 +94,13 @@ class Source final : private StreamSink {
     std::uint32_t wrong_block_size = 0;
     std::optional<placement::UnclearGroup> unclear_group;
     std::string foreign;
-    // What stays until the stream starts over.
+    // What stays until the stream starts over or the engine clears the rank.
     StateReason reason = StateReason::kNone;
     std::string detail;
   };
 
   Outcome Apply(std::uint64_t sequence, std::span<const std::byte> payload) override;
+  [[nodiscard]] std::string_view undecodable() const override { return undecodable_; }
   void Clear() override;
   void NoteLoss() override;
   void StartReplay(std::uint64_t from) override;
@@ -155,6 +156,7 @@ class Source final : private StreamSink {
   // The live message at hand was refused for its frames.
   void NoteFraming();
   // What the rank is told is wrong: its state is degraded until the stream starts over.
+  void ForgetDefect(Rank rank);
   void NoteDefect(Rank rank, StateReason reason, std::string_view detail);
   [[nodiscard]] bool HasDefect(Rank rank) const;
   void PublishStatus();
@@ -178,6 +180,7 @@ class Source final : private StreamSink {
   placement::EventTranslator translator_;
   placement::PlacementBatch batch_;
   std::vector<RankSlot> touched_;  // by the message at hand
+  std::string_view undecodable_;   // why the last message was that was
   RejectNotes notes_;
   std::set<Rank> fed_;              // ranks that got events since the last clear
   std::map<Rank, Defect> defects_;  // found since the last clear

@@ -236,6 +236,7 @@ void ParseUpdates(Cursor in, Op op, bool own_names, std::vector<Op>& ops) {
 }
 
 const char* StatusWord(const ApplyResult& result) {
+  if (result.dropped_blocks > 0) return "full";
   switch (result.status) {
     case ApplyStatus::kOk:
       return result.duplicate_store ? "dup" : "ok";

@@ -16,8 +16,8 @@
 //   n=3; clean             memberships; no block, name or pending block is left
 //   e=2                    memberships of eligible blocks, as the dump has them
 //
-// An update may end in the status it expects: !pnf !bnf !inv !cap !dup !any; none is plain success.
-// A block without a name has one that is a hash of its chain.
+// An update may end in the status it expects: !pnf !bnf !inv !cap !dup !full !any; none is plain
+// success. A block without a name has one that is a hash of its chain.
 #pragma once
 
 #include <array>

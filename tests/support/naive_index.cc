@@ -86,10 +86,10 @@ ApplyResult NaiveIndex::Store(RankBlocks& blocks, const PlacementEvent& event) {
   for (const PlacedBlock& block : event.blocks) {
     if (event.hash_only) {
       at = Named(blocks, block.engine, false);
-      if (!at) Wait(blocks, {block.engine, {}, {}, tier, false});
+      if (!at) Wait(blocks, {block.engine, {}, {}, tier, false}, result);
     } else {
       if (!at) at = Named(blocks, *before, true);  // a block behind one that waits may be known
-      if (!at) Wait(blocks, {block.engine, block, before, tier, event.eligible});
+      if (!at) Wait(blocks, {block.engine, block, before, tier, event.eligible}, result);
       if (at) at = Extend(*at, block.local);
     }
     if (at) changed |= Hold(blocks, *at, block.engine, tier, {event.hash_only, event.eligible});
@@ -201,7 +201,7 @@ void NaiveIndex::Forget(RankBlocks& blocks, Chain chain) {
   blocks.known.erase(chain);
 }
 
-void NaiveIndex::Wait(RankBlocks& blocks, Waiting block) {
+void NaiveIndex::Wait(RankBlocks& blocks, Waiting block, ApplyResult& result) {
   if (const auto held = Named(blocks, block.name, true);
       held && block.content && links_[*held].second == block.content->local) {
     bool& eligible = blocks.known.at(*held).eligible;  // behind a block that is held no more
@@ -228,8 +228,11 @@ void NaiveIndex::Wait(RankBlocks& blocks, Waiting block) {
     return;
   }
   if (options_.pending_blocks_max == 0 || blocks.waiting.size() >= options_.pending_blocks_max) {
+    const bool none = options_.pending_blocks_max == 0;
+    const Waiting& dropped = none ? block : blocks.waiting.front();
     ++pending_dropped_;
-    if (options_.pending_blocks_max == 0) return;
+    if (dropped.content) ++result.dropped_blocks;
+    if (none) return;
     blocks.waiting.erase(blocks.waiting.begin());
   }
   blocks.waiting.push_back(block);

@@ -90,7 +90,7 @@ class NaiveIndex final : public PrefixIndex {
       KVR_REQUIRES(mutex_);
   void Drop(RankBlocks& blocks, Chain chain, Tier tier) KVR_REQUIRES(mutex_);
   void Forget(RankBlocks& blocks, Chain chain) KVR_REQUIRES(mutex_);
-  void Wait(RankBlocks& blocks, Waiting block) KVR_REQUIRES(mutex_);
+  void Wait(RankBlocks& blocks, Waiting block, ApplyResult& result) KVR_REQUIRES(mutex_);
   bool Extends(Chain chain, Chain prefix) const KVR_REQUIRES(mutex_);
 
   const IndexOptions options_;
