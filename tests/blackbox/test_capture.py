@@ -119,7 +119,8 @@ class RecordAndReplay(CaptureTest):
         self.assertEqual([line.get("sequence") for line in mine], [0, None, None, 4, 0, 1])
         self.assertEqual([line["ok"] for line in mine], [True, False, False, True, True, False])
         self.assertEqual(mine[0]["events"][0]["salt"], "#1")
-        self.assertEqual(mine[0]["dropped"], [{"index": 1, "reason": "unknown_medium"}])
+        self.assertEqual(mine[0]["dropped"], [{"index": 1, "reason": "unknown_medium",
+                                               "detail": "medium `FS`"}])
         self.assertIn("frame_count: 1 frames", mine[2]["error"])
         self.assertIn("sequence: 3 frames", mine[1]["error"])
         self.assertIn("messages 1 to 3 are missing", mine[3]["note"])
