@@ -21,41 +21,64 @@ TEST(IndexerConfig, FormerNamesNameThePresentOnes) {
     const char* error;
   };
   for (const Row& row : {
-           Row{"port: 1", "f:1: `port` is now `server.port`"},
-           Row{"address: h", "f:1: `address` is now `server.address`"},
-           Row{"threads: 1", "f:1: `threads` is now `server.io_threads`"},
-           Row{"drain: 1", "f:1: `drain` is now `server.drain_ms`"},
-           Row{"workers: [1=tcp://a:1]", "f:1: `workers` is now `initial.workers`"},
-           Row{"block_size: 1", "f:1: `block_size` is now `initial.block_size`"},
-           Row{"model_name: m", "f:1: `model_name` is now `initial.model_name`"},
-           Row{"routing_group: g", "f:1: `routing_group` is now `initial.routing_group`"},
+           Row{"port: 1", "f:1: `port` is now `server.port`; write `server: {port: ...}`"},
+           Row{"address: h",
+               "f:1: `address` is now `server.address`; write `server: {address: ...}`"},
+           Row{"threads: 1",
+               "f:1: `threads` is now `server.io_threads`; write `server: {io_threads: ...}`"},
+           Row{"drain: 1",
+               "f:1: `drain` is now `server.drain_ms`; write `server: {drain_ms: ...}`"},
+           Row{"workers: [1=tcp://a:1]",
+               "f:1: `workers` is now `initial.workers`; write `initial: {workers: ...}`"},
+           Row{"block_size: 1",
+               "f:1: `block_size` is now `initial.block_size`; write `initial: {block_size: ...}`"},
+           Row{"model_name: m",
+               "f:1: `model_name` is now `initial.model_name`; write `initial: {model_name: ...}`"},
+           Row{"routing_group: g",
+               "f:1: `routing_group` is now `initial.routing_group`; write `initial: "
+               "{routing_group: ...}`"},
            Row{"min_initial_workers: 1",
-               "f:1: `min_initial_workers` is now `indexer.min_initial_workers`"},
+               "f:1: `min_initial_workers` is now `indexer.min_initial_workers`; write `indexer: "
+               "{min_initial_workers: ...}`"},
            Row{"ready_requires_exact: true",
-               "f:1: `ready_requires_exact` is now `indexer.ready_requires_exact`"},
-           Row{"strict: true", "f:1: `strict` is now `indexer.strict`"},
+               "f:1: `ready_requires_exact` is now `indexer.ready_requires_exact`; write `indexer: "
+               "{ready_requires_exact: ...}`"},
+           Row{"strict: true",
+               "f:1: `strict` is now `indexer.strict`; write `indexer: {strict: ...}`"},
            Row{"repeat_is_conflict: true",
-               "f:1: `repeat_is_conflict` is now `indexer.repeat_is_conflict`"},
-           Row{"peers: ['http://a:1']", "f:1: `peers` is now `recovery.peers`"},
+               "f:1: `repeat_is_conflict` is now `indexer.repeat_is_conflict`; write `indexer: "
+               "{repeat_is_conflict: ...}`"},
+           Row{"peers: ['http://a:1']",
+               "f:1: `peers` is now `recovery.peers`; write `recovery: {peers: ...}`"},
            Row{"access_log: f", "f:1: access_log must be a map of keys and values"},
            Row{"access_log_local_time: true",
-               "f:1: `access_log_local_time` is now `access_log.local_time`"},
-           Row{"trace_id_header: x", "f:1: `trace_id_header` is now `access_log.trace_id_header`"},
-           Row{"log_level: info", "f:1: `log_level` is now `log.level`"},
+               "f:1: `access_log_local_time` is now `access_log.local_time`; write `access_log: "
+               "{local_time: ...}`"},
+           Row{"trace_id_header: x",
+               "f:1: `trace_id_header` is now `access_log.trace_id_header`; write `access_log: "
+               "{trace_id_header: ...}`"},
+           Row{"log_level: info", "f:1: `log_level` is now `log.level`; write `log: {level: ...}`"},
            Row{"reference_metrics: true",
-               "f:1: `reference_metrics` is now `ingest.reference_metrics`"},
+               "f:1: `reference_metrics` is now `ingest.reference_metrics`; write `ingest: "
+               "{reference_metrics: ...}`"},
            Row{"server: {header_timeout: 1}",
-               "f:1: `server.header_timeout` is now `server.header_timeout_ms`"},
+               "f:1: `server.header_timeout` is now `server.header_timeout_ms`; write `server: "
+               "{header_timeout_ms: ...}`"},
            Row{"server: {body_timeout: 1}",
-               "f:1: `server.body_timeout` is now `server.body_timeout_ms`"},
+               "f:1: `server.body_timeout` is now `server.body_timeout_ms`; write `server: "
+               "{body_timeout_ms: ...}`"},
            Row{"server: {idle_timeout: 1}",
-               "f:1: `server.idle_timeout` is now `server.idle_timeout_ms`"},
+               "f:1: `server.idle_timeout` is now `server.idle_timeout_ms`; write `server: "
+               "{idle_timeout_ms: ...}`"},
            Row{"ingest: {replay_silence: 1}",
-               "f:1: `ingest.replay_silence` is now `ingest.replay_silence_ms`"},
+               "f:1: `ingest.replay_silence` is now `ingest.replay_silence_ms`; write `ingest: "
+               "{replay_silence_ms: ...}`"},
            Row{"ingest: {poll_interval: 1}",
-               "f:1: `ingest.poll_interval` is now `ingest.poll_interval_ms`"},
+               "f:1: `ingest.poll_interval` is now `ingest.poll_interval_ms`; write `ingest: "
+               "{poll_interval_ms: ...}`"},
            Row{"index: {partition_grace: 1}",
-               "f:1: `index.partition_grace` is now `index.partition_grace_ms`"},
+               "f:1: `index.partition_grace` is now `index.partition_grace_ms`; write `index: "
+               "{partition_grace_ms: ...}`"},
        }) {
     EXPECT_EQ(LoadError(row.yaml), row.error);
   }

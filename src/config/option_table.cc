@@ -306,6 +306,16 @@ std::vector<std::string> OptionTable::ChildrenOf(std::string_view prefix) const 
   return out;
 }
 
+namespace {
+
+// How a path is written in a file: `server: {port: ...}`.
+std::string Nested(std::string_view path) {
+  const auto keys = Split(path, '.');
+  return fmt::format("{}: ...{}", fmt::join(keys, ": {"), std::string(keys.size() - 1, '}'));
+}
+
+}  // namespace
+
 Result<void> OptionTable::LoadMap(const Node& map, std::string_view prefix) {
   if (map.kind != Node::Kind::kMap) return FailAt(map, "must be a map of keys and values");
   const auto known = ChildrenOf(prefix);
@@ -314,7 +324,12 @@ Result<void> OptionTable::LoadMap(const Node& map, std::string_view prefix) {
     if (std::find(known.begin(), known.end(), field.key) == known.end()) {
       if (const Option* option = FindFormer(path)) {
         return Fail(ErrorCode::kUnprocessable,
-                    fmt::format("{}: `{}` is now `{}`", field.where, path, option->path_));
+                    fmt::format("{}: `{}` is now `{}`; write `{}`", field.where, path,
+                                option->path_, Nested(option->path_)));
+      }
+      if (FindPath(path) != nullptr) {
+        return Fail(ErrorCode::kUnprocessable, fmt::format("{}: keys do not have dots; write `{}`",
+                                                           field.where, Nested(path)));
       }
       return Fail(ErrorCode::kUnprocessable, fmt::format("{}: unknown key `{}`; {}", field.where,
                                                          path, Suggest(field.key, known)));

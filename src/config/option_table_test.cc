@@ -132,11 +132,16 @@ TEST(OptionTable, FileErrorsNamePlaceKeyAndCure) {
   EXPECT_EQ(YamlError("sched:\n  policy: costs\n"),
             "a.yaml:2: sched.policy must be one of cost, round_robin, got `costs`");
   EXPECT_EQ(YamlError("sched:\n  queue_size: 15\n"),
-            "a.yaml:2: `sched.queue_size` is now `sched.queue.max`");
-  EXPECT_EQ(YamlError("queue: {max: 15}\n"), "a.yaml:1: `queue` is now `sched.queue.max`");
+            "a.yaml:2: `sched.queue_size` is now `sched.queue.max`; write "
+            "`sched: {queue: {max: ...}}`");
+  EXPECT_EQ(YamlError("queue: {max: 15}\n"),
+            "a.yaml:1: `queue` is now `sched.queue.max`; write `sched: {queue: {max: ...}}`");
   EXPECT_EQ(YamlError("server:\n  port: 1\n  port: 2\n"),
             "a.yaml:3: duplicate key `port`, first at a.yaml:2; keep one");
-  EXPECT_EQ(YamlError("server.port: 1\n").substr(0, 35), "a.yaml:1: unknown key `server.port`");
+  EXPECT_EQ(YamlError("server.port: 1\n"),
+            "a.yaml:1: keys do not have dots; write `server: {port: ...}`");
+  EXPECT_EQ(YamlError("sched:\n  queue.max: 1\n"),
+            "a.yaml:2: keys do not have dots; write `sched: {queue: {max: ...}}`");
 }
 
 TEST(OptionTable, EnvironmentSetsEveryType) {

@@ -63,7 +63,8 @@ void Counters::Decided(const Decision& decision, std::uint32_t passed_over_block
 
 void Counters::Refused(ErrorCode code) {
   registry_
-      .AddCounter("kvr_routing_refused_total", "Requests that got no decision, by error code",
+      .AddCounter("kvr_routing_refused_total",
+                  "Attempts at a decision that got none, by error code: a request may make several",
                   {{"code", std::string(CodeName(code))}})
       .Add();
 }
