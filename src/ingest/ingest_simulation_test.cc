@@ -406,9 +406,11 @@ constexpr std::uint64_t kWarmSeeds = 100;
 #endif
 
 TEST(IngestSimulation, AWarmStartNeverOvercounts) {
-  const Totals totals = RunSeeds({.ring_max = 100'000, .keeps_numbers = true, .warm_starts = true},
-                                 kWarmSeeds, false);
-  EXPECT_GT(totals.router_starts, kWarmSeeds);
+  // One in a hundred ends with what was known before the last start.
+  constexpr std::uint64_t kSeeds = std::max<std::uint64_t>(kWarmSeeds, 300);
+  const Totals totals =
+      RunSeeds({.ring_max = 100'000, .keeps_numbers = true, .warm_starts = true}, kSeeds, false);
+  EXPECT_GT(totals.router_starts, kSeeds);
   EXPECT_GT(totals.recovered, 0u);
 }
 
