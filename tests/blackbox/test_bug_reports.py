@@ -156,14 +156,18 @@ class Decoding(IndexerTest):
         self.assertEqual(self.indexer.metrics().refused_since(before),
                          {"not_msgpack": 1 + replay, "truncated": 1, "wrong_type": 1,
                           "frame_count": 1, "sequence": 1})
-        self.assertEqual(starts()[2:], [1, 4] if replay else [])  # one request a gap
+        one_request_a_gap = lambda: self.assertEqual(starts()[2:4], [1, 4] if replay else [])
+        one_request_a_gap()
         for seq in range(7, 1007):
             engine.publish(seq, b"\xc1")
         engine.publish(1007, [stored([13], 12, C)])
         self.drain(engine)
         self.expect(A + B + C, 12, worker)
         self.assertEqual(self.indexer.metrics().refused_since(before)["not_msgpack"], 1001 + replay)
-        self.assertEqual(starts()[2:], [1, 4] if replay else [])
+        one_request_a_gap()
+        # What follows are looks whether message 0 is still the engine's, if the test takes so long.
+        self.assertLessEqual(set(starts()[4:]), {0})
+        self.assertEqual(listener()["counts"].get("replays", 0), 3 if replay else 0)
         self.assertEqual(engine.count_connects(), 1)
         self.assertLess(len(self.indexer.log()) - log, 50_000)
 
