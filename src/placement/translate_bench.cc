@@ -1,15 +1,15 @@
 // Frame → placement events: what one rank's stream costs before the index.
 //
-// Store: a frame that holds one event of N blocks with 16 tokens each, all new, and per stored
-// block one of those stored longest ago is removed, so that the rank keeps `held` blocks. Inside
-// the timing of Store are the stores alone, of StoreAndRemove both. Decode stops at the decoded
-// batch. Outside: building the frames. Token ids are uniform over a vocabulary of 151,936; hashes
-// are random. Stores have all that vLLM's main sends with text: a session, and a list of extra keys
-// that has a nil for each block (arrays, whose release has no session, the list alone).
+// Store: a frame that holds one event, or several, of N blocks with 16 tokens each, all new, and
+// per stored block one of those stored longest ago is removed, so that the rank keeps `held`
+// blocks. Inside the timing of Store are the stores alone, of StoreAndRemove both. Decode stops at
+// the decoded batch. Outside: building the frames. Token ids are uniform over a vocabulary of
+// 151,936; hashes are random. Stores have all that vLLM's main sends with text: a session, and a
+// list of extra keys that has a nil for each block (arrays, whose release has no session, the list
+// alone).
 //
 // Counters are per second of that timing (events, blocks, tokens, bytes), or of what is timed per
-// event (allocations, instructions). In Store the table of copies, which shrank with the removals,
-// grows again inside the timing: those are its allocations.
+// event (allocations, instructions).
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -29,6 +29,7 @@ namespace kvr::placement {
 namespace {
 
 constexpr std::uint32_t kBlockSize = 16;
+constexpr std::size_t kResident = 16'384;  // blocks
 constexpr std::string_view kSession = "7d0f3f6c-8f2e-4f55-9d0c-2f0a4f1f9a11";
 // What is given is repeated with new hashes; this many different ones defeat the branch predictor.
 constexpr std::size_t kFramesMin = 64;
@@ -45,31 +46,34 @@ std::string Encoded(const wire::EventBatch& batch, std::string_view dialect) {
   return frame;
 }
 
-Frames MakeFrames(std::size_t blocks, std::size_t held, std::string_view dialect) {
-  Rng rng(1);
+// Frames of `events` events with `blocks` blocks each.
+Frames MakeFrames(std::size_t blocks, std::size_t held, std::string_view dialect,
+                  std::size_t events = 1, std::uint64_t seed = 1) {
+  Rng rng(seed);
   Frames frames;
   // Stored and not yet removed are `held` blocks; the oldest go before they are stored again.
   const std::size_t count = std::max(kFramesMin, 2 * held / blocks);
   for (std::size_t i = 0; i < count; ++i) {
-    std::vector<EngineHash> hashes(blocks);
-    std::vector<TokenId> tokens(blocks * kBlockSize);
-    for (EngineHash& hash : hashes)
-      hash = EngineHash{rng()};
-    for (TokenId& token : tokens)
-      token = static_cast<TokenId>(rng.Below(151'936));
     wire::EventBatch store;
-    store.dp_rank = 0;
-    wire::EngineEvent& event = store.AddStored(hashes, EngineHash{rng()}, tokens, kBlockSize);
-    event.medium = "GPU";
-    event.group = 0;
-    event.kind = wire::GroupKind::kMain;
-    event.kind_name = "full_attention";
-    event.session_id = kSession;
-    store.extra_blocks.resize(blocks);  // no keys: a nil a block
-    event.extra_blocks = {0, static_cast<std::uint32_t>(blocks)};
     wire::EventBatch removal;
-    removal.dp_rank = 0;
-    removal.AddRemoved(hashes).medium = "GPU";
+    store.dp_rank = removal.dp_rank = 0;
+    store.extra_blocks.resize(blocks);  // no keys: a nil a block
+    for (std::size_t k = 0; k < events; ++k) {
+      std::vector<EngineHash> hashes(blocks);
+      std::vector<TokenId> tokens(blocks * kBlockSize);
+      for (EngineHash& hash : hashes)
+        hash = EngineHash{rng()};
+      for (TokenId& token : tokens)
+        token = static_cast<TokenId>(rng.Below(151'936));
+      wire::EngineEvent& event = store.AddStored(hashes, EngineHash{rng()}, tokens, kBlockSize);
+      event.medium = "GPU";
+      event.group = 0;
+      event.kind = wire::GroupKind::kMain;
+      event.kind_name = "full_attention";
+      event.session_id = kSession;
+      event.extra_blocks = {0, static_cast<std::uint32_t>(blocks)};
+      removal.AddRemoved(hashes).medium = "GPU";
+    }
     frames.stores.push_back(Encoded(store, dialect));
     frames.removals.push_back(Encoded(removal, dialect));
     frames.store_bytes += frames.stores.back().size();
@@ -120,7 +124,8 @@ class Report {
 
 class Stream {
  public:
-  explicit Stream(benchmark::State& state) : state_(state) {
+  explicit Stream(benchmark::State& state, std::size_t events = 1)
+      : state_(state), events_(events) {
     TranslatorOptions options;
     options.block_size = kBlockSize;
     translator_ = EventTranslator(options);
@@ -128,12 +133,14 @@ class Stream {
 
   void Translate(const std::string& frame) {
     const auto done = translator_.Translate(std::as_bytes(std::span(frame)), out_);
-    if (!done || out_.events.size() != 1) state_.SkipWithError("the frame was not understood");
+    if (!done || out_.events.size() != events_)
+      state_.SkipWithError("the frame was not understood");
     benchmark::DoNotOptimize(out_.blocks.data());
   }
 
  private:
   benchmark::State& state_;
+  const std::size_t events_;  // of a frame
   EventTranslator translator_{TranslatorOptions{}};
   PlacementBatch out_;
 };
@@ -164,9 +171,15 @@ void StoreAndRemove(benchmark::State& state, std::string_view dialect) {
 void Store(benchmark::State& state, std::string_view dialect) {
   using Clock = std::chrono::steady_clock;
   const auto blocks = static_cast<std::size_t>(state.range(0));
-  const Frames frames = MakeFrames(blocks, 0, dialect);
+  const auto events = static_cast<std::size_t>(state.range(1));
+  const Frames frames = MakeFrames(blocks, 0, dialect, events);
   const std::size_t count = frames.stores.size();
-  Stream stream(state);
+  Stream stream(state, events);
+  // Held all the time, as of an engine that runs: a rank that comes to hold next to nothing gives
+  // back the room of its tables.
+  for (const std::string& frame :
+       MakeFrames(blocks, kResident / (2 * events), dialect, events, 2).stores)
+    stream.Translate(frame);
   for (std::size_t i = 0; i < count; ++i)
     stream.Translate(frames.stores[i]);
   for (std::size_t i = 0; i < count; ++i)
@@ -185,7 +198,8 @@ void Store(benchmark::State& state, std::string_view dialect) {
     report.Resume();
     runs += count;
   }
-  report.End(runs, runs * blocks, runs * blocks * kBlockSize, runs / count * frames.store_bytes);
+  report.End(runs * events, runs * events * blocks, runs * events * blocks * kBlockSize,
+             runs / count * frames.store_bytes);
 }
 
 void Decode(benchmark::State& state, std::string_view dialect) {
@@ -206,8 +220,16 @@ void Decode(benchmark::State& state, std::string_view dialect) {
              runs * frames.store_bytes / frames.stores.size());
 }
 
-BENCHMARK_CAPTURE(Store, maps, "vllm-main")->Arg(1)->Arg(64)->UseManualTime();
-BENCHMARK_CAPTURE(Store, arrays, "vllm-0.22")->Arg(1)->Arg(64)->UseManualTime();
+BENCHMARK_CAPTURE(Store, maps, "vllm-main")
+    ->Args({1, 1})
+    ->Args({1, 8})
+    ->Args({64, 1})
+    ->UseManualTime();
+BENCHMARK_CAPTURE(Store, arrays, "vllm-0.22")
+    ->Args({1, 1})
+    ->Args({1, 8})
+    ->Args({64, 1})
+    ->UseManualTime();
 BENCHMARK_CAPTURE(StoreAndRemove, maps, "vllm-main")
     ->Args({1, 0})
     ->Args({64, 0})
