@@ -365,13 +365,11 @@ int DecodeCapture(wire::FilePtr file, const std::string& path,
     ++count;
     if (!printer.Flush()) return 1;
   }
-  if (reader->damage().empty()) {
-    if (count == 0) return FoundNothing(path);
-    return printer.errors() < count ? 0 : 1;
-  }
+  const int outcome = printer.errors() < count ? 0 : 1;
+  if (reader->damage().empty()) return count == 0 ? FoundNothing(path) : outcome;
   std::fprintf(stderr, "%s: `%s` was read up to here: %s%s\n", kName.data(), path.c_str(),
                reader->damage().c_str(), reader->torn() ? ", as when recording was cut off" : "");
-  return reader->torn() ? 0 : 1;
+  return reader->torn() ? outcome : 1;
 }
 
 // By the first byte, which no line of hex or JSON begins with: a pipe takes no more back.
@@ -383,7 +381,7 @@ bool StartsLikeACapture(std::FILE* file) {
 
 int Run(const std::vector<std::string>& argv) {
   std::string file;
-  std::string engine;
+  std::string engine = "unknown";
   std::string block_size_word;
   std::optional<TokenId> image_token;
   std::optional<TokenId> video_token;
@@ -431,7 +429,7 @@ int Run(const std::vector<std::string>& argv) {
   if (unmapped == "ignore") options.unmapped_keys = placement::UnmappedKeys::kIgnore;
   options.image_token = image_token;
   options.video_token = video_token;
-  const auto kind = fleet::EngineKindFromName(engine.empty() ? "unknown" : engine);
+  const auto kind = fleet::EngineKindFromName(engine);
   if (!kind) {
     return UsageError(kName, fmt::format("--engine `{}` is none of vllm, sglang, trtllm", engine));
   }

@@ -261,6 +261,8 @@ class PollTask {
       co_return status;
     }
     std::uint64_t bytes = 0;
+    std::uint64_t events = numbers_.events();
+    auto last_event = begin;
     while (true) {
       const auto piece = co_await stream.Read();
       if (!piece) {
@@ -276,7 +278,16 @@ class PollTask {
                          method_, kPath, bytes));
         co_return std::nullopt;
       }
-      if (std::chrono::steady_clock::now() - begin > options_.answer_max) {
+      const auto now = std::chrono::steady_clock::now();
+      if (std::exchange(events, numbers_.events()) != numbers_.events()) last_event = now;
+      // Bytes that end no event tell nothing: who sends them is as good as silent.
+      if (now - last_event > options_.timeout) {
+        Lose(Outcome::kSilent,
+             fmt::format("no event ended for {} ms (`ingest.poll_timeout_ms`), after {} bytes",
+                         options_.timeout.count(), bytes));
+        co_return std::nullopt;
+      }
+      if (now - begin > options_.answer_max) {
         Lose(Outcome::kSilent, fmt::format("an answer of {} bytes was not at its end after {} s",
                                            bytes, options_.answer_max.count() / 1'000));
         co_return std::nullopt;
@@ -284,6 +295,7 @@ class PollTask {
       while (state_->full() && !state_->closed()) {
         const bool slept = co_await net::Sleep(kRoomPause);
         if (!slept) co_return std::nullopt;
+        last_event = std::chrono::steady_clock::now();
       }
       if (state_->closed()) co_return std::nullopt;
     }
@@ -304,7 +316,11 @@ class PollTask {
     const std::uint64_t too_long = numbers_.events_too_long();
     std::vector<TrtllmNumbers::Message> messages;
     const bool good = numbers_.Take(piece, messages);
-    counters_->CountTooLong(numbers_.events_too_long() - too_long);
+    if (const std::uint64_t more = numbers_.events_too_long() - too_long; more > 0) {
+      counters_->CountTooLong(more);
+      state_->NoteLoss(fmt::format("an event of more than {} MiB was left out",
+                                   TrtllmNumbers::kEventBytesMax >> 20));
+    }
     if (!messages.empty()) state_->SetUp();
     Push(std::move(messages));
     return good;

@@ -37,6 +37,8 @@ class ListServer {
   }
   // Breaks off in the middle of its answer.
   void GiveTorn(std::string body = "[") { Give(std::move(body), -1); }
+  // Begins its answer and then sends blanks for as long as it is asked.
+  void GiveDripping(std::string body) { Give(std::move(body), -3); }
   // Hangs up without an answer.
   void GiveNothing() { Give("", -2); }
   [[nodiscard]] std::uint64_t bodies_seen() const {
@@ -94,9 +96,10 @@ class ListServer {
     if (given.status < 0) {
       const net::HttpHeaders headers;
       const auto begun = co_await exchange.BeginStream(200, headers, 1'000'000);
-      const auto written = co_await exchange.Write(given.body);
       static_cast<void>(begun);
-      static_cast<void>(written);
+      auto written = co_await exchange.Write(given.body);
+      while (given.status == -3 && written && co_await net::Sleep(Millis{1}))
+        written = co_await exchange.Write(" ");
       exchange.Abort();
       co_return;
     }
@@ -304,6 +307,25 @@ TEST_F(PolledIngest, ASilentEngineIsALossAtOnce) {
   engine_.Release();
   Expect("0:11", "degraded gap_unrepaired");
   ExpectDetail("`ingest.poll_timeout_ms` is 1000");
+}
+
+// Bytes without an event are as good as silence, within an event and between two.
+TEST_F(PolledIngest, AnAnswerThatDripsWithoutAnEventIsALoss) {
+  for (const std::string& begin : {std::string("[" + Stored(2, 12) + ","), std::string("  "),
+                                   "[" + Stored(2, 12) + "," + Stored(3, 13).substr(0, 30)}) {
+    SCOPED_TRACE(begin);
+    PollOptions options;
+    options.timeout = Millis{200};
+    Start(options);
+    health_ = std::make_shared<fleet::RankHealth>();
+    engine_.Give(List({Created(0), Stored(1, 11)}));
+    Follow();
+    Expect("0:11", "exact none");
+    engine_.GiveDripping(begin);
+    Expect(begin.size() > 2 ? "0:11 0:12" : "0:11", "degraded gap_unrepaired");
+    ExpectDetail("no event ended for 200 ms (`ingest.poll_timeout_ms`)");
+    ASSERT_TRUE(ingest_->Remove(rank_));
+  }
 }
 
 // Nothing is known yet that could be wrong; the ids say whether anything is missing.

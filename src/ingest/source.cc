@@ -277,6 +277,7 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
   }
   if (batch_.forget) ForgetBlocks();
   const Rank rank{spec_.rank.worker, batch_.dp_rank.value_or(spec_.rank.dp_rank)};
+  CheckNumbers(rank);
   CountEvents(rank);
   const bool foreign =
       !batch_.dropped.empty() && batch_.events.empty() &&
@@ -342,6 +343,22 @@ void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& m
   if (auto* const listener = dynamic_cast<BatchListener*>(fed)) {
     listener->EndBatch(touched_);
   }
+}
+
+void Source::CheckNumbers(Rank rank) {
+  if (!batch_.first_event) return;
+  const bool strange =
+      rank != spec_.rank || translator_.options().any_worker ||
+      std::ranges::any_of(batch_.dropped, [](const placement::DroppedEvent& dropped) {
+        return dropped.reason == placement::DropReason::kForeignWorker;
+      });
+  shares_numbers_ = shares_numbers_ || strange;
+  if (numbered_ && !shares_numbers_ && *batch_.first_event > next_event_) {
+    NoteDefect(rank, StateReason::kGapUnrepaired,
+               fmt::format("events {} to {} were never sent, although no message is missing",
+                           next_event_, *batch_.first_event - 1));
+  }
+  numbered_ = true;
 }
 
 void Source::CountEvents(Rank rank) {
@@ -489,6 +506,8 @@ void Source::Clear() {
   missed_.clear();
   missed_any_ = false;
   adopted_ = false;
+  numbered_ = false;
+  shares_numbers_ = false;
   PublishStatus();
 }
 
@@ -521,6 +540,7 @@ void Source::ForgetBlocks() {
 }
 
 void Source::NoteLoss() {
+  numbered_ = false;
   ForgetCounts();
 }
 

@@ -133,6 +133,8 @@ class Source final : private StreamSink {
   // `target` is that of `rank`, which most events are of.
   void ApplyEvents(Rank rank, const Target* target, const StreamMessage& message);
   // Counts what became of each event of the batch, which is of `rank`.
+  // Finds events that were lost before anybody numbered their message.
+  void CheckNumbers(Rank rank);
   void CountEvents(Rank rank);
   // Event numbers below `next` are dealt with, those not yet counted as `fate` says.
   void PassEventsTo(std::uint64_t next, fleet::EventFate fate);
@@ -185,6 +187,9 @@ class Source final : private StreamSink {
   std::set<Rank> fed_;              // ranks that got events since the last clear
   std::map<Rank, Defect> defects_;  // found since the last clear
   std::uint64_t next_event_ = 1;    // of a publisher of RouterEvents
+  // That number is what the next event must have: nothing was lost since, nor is of others.
+  bool numbered_ = false;
+  bool shares_numbers_ = false;  // the stream has events of others, which may number theirs apart
   const RankStream::Options stream_options_;
   StreamStats published_;
   placement::TranslatorStats translated_;  // as published

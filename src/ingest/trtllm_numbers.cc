@@ -141,6 +141,7 @@ void TrtllmNumbers::Lose(std::vector<Message>& messages) {
 }
 
 void TrtllmNumbers::TakeItem(std::vector<Message>& messages) {
+  ++events_;
   if (cutter_.too_long()) ++events_too_long_;
   const Item item =
       cutter_.too_long() ? Item{"null", false, {}, {}} : reader_->Read(cutter_.item());

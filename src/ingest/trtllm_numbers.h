@@ -51,7 +51,9 @@ class TrtllmNumbers {
   // missing.
   void Lose(std::vector<Message>& messages);
 
-  // Events that were too long, of all lists.
+  // Events that have come to their end, of all lists, readable or not.
+  [[nodiscard]] std::uint64_t events() const { return events_; }
+  // Those of them that were too long.
   [[nodiscard]] std::uint64_t events_too_long() const { return events_too_long_; }
 
  private:
@@ -71,6 +73,7 @@ class TrtllmNumbers {
   std::uint64_t next_ = 0;
   bool lost_ = false;       // something is missing before the next message
   bool loss_told_ = false;  // by the last message
+  std::uint64_t events_ = 0;
   std::uint64_t events_too_long_ = 0;
   // Lists of which the loss was told, since the engine began. What is missing of a rank that has
   // brought nothing since the last one is that.

@@ -37,9 +37,22 @@ std::string_view NameOfBad(const wire::EventBatch& batch, std::uint32_t index) {
   return there ? found->name : std::string_view();
 }
 
+// The limit that a field of an event is over. A message's events share it.
+std::string_view LimitText(std::string_view field) {
+  if (field == "block_hashes" || field == "blocks" || field == "block_hash") {
+    return "more blocks in the message than `ingest.message_blocks_max`";
+  }
+  if (field == "token_ids" || field == "tokens") {
+    return "more tokens in the message than `ingest.message_tokens_max`";
+  }
+  return "more keys or deeper nesting than any message may have";
+}
+
 std::string UndecodableText(const DroppedEvent& dropped, const wire::EventBatch& batch) {
-  std::string text(EventErrorDetail(dropped.error.code));
+  std::string text(wire::DecodeErrcName(dropped.error.code));
   const std::string_view name = NameOfBad(batch, dropped.index);
+  if (dropped.error.code == wire::DecodeErrc::kOverLimit)
+    text += fmt::format(": {}", LimitText(name));
   if (name.data() == nullptr) return text;
   if (dropped.reason == DropReason::kUnknownEvent) return fmt::format("type `{}`", Shown(name));
   return text + fmt::format(", field `{}`", Shown(name));
@@ -123,13 +136,6 @@ std::string_view BatchErrorDetail(wire::DecodeErrc error, std::size_t payload_by
 
 std::string BlockSizeText(std::uint32_t wrong) {
   return wrong == kNoBlockSize ? "no block_size" : fmt::format("block_size {}", wrong);
-}
-
-std::string_view EventErrorDetail(wire::DecodeErrc error) {
-  if (error != wire::DecodeErrc::kOverLimit) return wire::DecodeErrcName(error);
-  return "over_limit: more blocks or tokens in the message than `ingest.message_blocks_max` and "
-         "`ingest.message_tokens_max`, which can be raised, or more keys or deeper nesting than "
-         "any message may have";
 }
 
 std::string DropDetail(const DroppedEvent& dropped, const wire::EventBatch& batch,

@@ -22,15 +22,13 @@ std::string_view BatchErrorName(wire::DecodeErrc error);
 // moves it: "over_limit: more events than ...".
 std::string_view BatchErrorDetail(wire::DecodeErrc error, std::size_t payload_bytes,
                                   const wire::DecodeLimits& limits);
-// ... of an event alone.
-std::string_view EventErrorDetail(wire::DecodeErrc error);
 
 // Of a PlacementBatch::wrong_block_size that is not 0: "block_size 64", "no block_size".
 std::string BlockSizeText(std::uint32_t wrong);
 
 // The values behind the reason: "medium `FS`", "block_size 8, registered 16", "type `BlockMoved`",
-// "wrong_type, field `token_ids`". Short, and without
-// tokens and salts; texts from outside are cut and lose what is not printable. `batch` is what the
+// "wrong_type, field `token_ids`", and of a limit which one it is. Short, and without tokens and
+// salts; texts from outside are cut and lose what is not printable. `batch` is what the
 // event was decoded into, `block_size` the registered one.
 std::string DropDetail(const DroppedEvent& dropped, const wire::EventBatch& batch,
                        std::uint32_t block_size);

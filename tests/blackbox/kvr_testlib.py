@@ -429,6 +429,18 @@ class FakeEngine:
             self.connects += 1
         return self.connects
 
+    def forget_requests(self):
+        """Forgets the replay requests so far, also those of the dead that wait to be read."""
+        if self.replay:
+            with self.context.socket(zmq.DEALER) as last:
+                last.setsockopt(zmq.LINGER, 0)
+                last.connect(self.replay)
+                last.send_multipart([b"", END_OF_REPLAY])
+                if not last.poll(1000 * DEADLINE):
+                    raise AssertionError("the engine reads no request")
+        with self.lock:
+            del self.requests[:]
+
     def send_frames(self, *frames):
         self.publisher.send_multipart(list(frames))
 

@@ -95,7 +95,7 @@ class Peers(unittest.TestCase):
         return self.ready(self.indexer("--peers", peers, *words))
 
     def follow(self, indexer, engine, worker=1, **more):
-        answer = indexer.register(worker, engine.endpoint, replay=engine.replay, **more)
+        answer = indexer.register(worker, engine.endpoint, **{"replay": engine.replay, **more})
         self.assertEqual(answer.status, 201, answer)
         engine.wait_subscriber()
 
@@ -109,10 +109,10 @@ class Peers(unittest.TestCase):
     def rejected(self, indexer, reason):
         return indexer.metrics().total("kvr_recovery_partitions_rejected_total", reason=reason)
 
-    def filled(self, engine, model="m"):
+    def filled(self, engine, model="m", **more):
         """An indexer that has followed `engine` from its first message."""
         first = self.indexer()
-        self.follow(first, engine, model=model)
+        self.follow(first, engine, model=model, **more)
         engine.send(stored([11, 12], None, A + B))
         engine.send(stored([13], 12, C), stored([11, 12], None, A + B, medium="CPU"))
         engine.send(removed([13]), stored([14], 12, D))
@@ -131,9 +131,9 @@ class Peers(unittest.TestCase):
 
     def test_recovery_equals_and_the_stream_goes_on(self):
         engine = self.engine(replay=True)
-        first = self.filled(engine, model="llama3:8b")
+        # The first asks for nothing, so each request below is of the second.
+        first = self.filled(engine, model="llama3:8b", replay=None)
         second = self.recovered(url(first))
-        del engine.requests[:]
         self.follow(second, engine, model="llama3:8b")
         settle(lambda: second.listener()["state"], "degraded")
         settle(lambda: second.listener()["reason"], "recovered")

@@ -173,6 +173,33 @@ class EventPlane(IndexerTest):
         self.expect(A, 0)
         self.assertEqual(self.indexer.listener()["state"], "exact")
 
+    def test_events_that_were_lost_before_their_message_was_numbered(self):
+        first, second = local_hashes(A + B)
+        self.send_plane(0, [router_store(1, 7, [(11, first)])])  # who comes late knows no better
+        self.send_plane(1, [router_event(1, 8, {"removed": {"block_hashes": [99]}})])
+        self.send_plane(2, [router_event(1, 8, {"removed": {"block_hashes": [98]}})])  # a repeat
+        settle(self.indexer.watermark, 2)
+        self.assertEqual(self.indexer.listener()["state"], "exact")
+        self.send_plane(3, [router_store(1, 12, [(12, second)], parent=11)])
+        settle(self.indexer.watermark, 3)
+        self.expect(A + B, 8)
+        listener = self.indexer.listener()
+        self.assertEqual((listener["state"], listener["reason"]), ("degraded", "gap_unrepaired"))
+        self.assertIn("events 9 to 11 were never sent", listener["detail"])
+        # Nothing that was removed unseen outlives a clear.
+        self.send_plane(4, [router_event(1, 13, "cleared")])
+        settle(self.indexer.watermark, 4)
+        settle(lambda: self.indexer.listener()["state"], "exact")
+
+    def test_numbers_of_several_ranks_have_no_gaps_of_one(self):
+        self.indexer.register(1, self.source.endpoint, rank=1)
+        (local,) = local_hashes(A)
+        for seq, (rank, event_id) in enumerate([(0, 1), (1, 2), (0, 3), (0, 9), (1, 20)]):
+            self.send_plane(seq, [router_store(1, event_id, [(event_id, local)], dp_rank=rank)])
+        for rank in (0, 1):
+            settle(lambda: self.indexer.watermark(1, rank), 4)  # pylint: disable=cell-var-from-loop
+        self.assertEqual(self.indexer.listener()["state"], "exact")
+
     def test_hints_of_a_wrong_type_cost_themselves(self):
         (local,) = local_hashes(A)
         store = router_store(1, 1, [(11, local)], session_id=7, sce="yes")

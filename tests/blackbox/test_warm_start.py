@@ -124,7 +124,7 @@ class WarmStart(unittest.TestCase):
                 self.filled(engine)
                 if replay:
                     engine.send(removed([14]))  # while nobody listens
-                del engine.requests[:]
+                engine.forget_requests()
                 second = self.ready(self.later())
                 self.follow(second, engine)
                 engine.wait_subscriber()
@@ -176,7 +176,7 @@ class WarmStart(unittest.TestCase):
             self.written(again)
             self.assertEqual(again.dumped(), dumped)
             self.assertEqual(again.stop(signal.SIGKILL), -signal.SIGKILL)
-        del engine.requests[:]
+        engine.forget_requests()
         last = self.ready(self.later())
         self.follow(last, engine)
         settle(lambda: last.listener()["connected"], True)
@@ -299,7 +299,7 @@ class WarmStart(unittest.TestCase):
         url = f"http://{peer.client.host}:{peer.client.port}"
 
         def begun(*words):
-            del engine.requests[:]
+            engine.forget_requests()
             indexer = self.ready(self.later(*words))
             self.follow(indexer, engine)
             settle(lambda: indexer.listener()["connected"], True)
@@ -544,7 +544,7 @@ class WarmStart(unittest.TestCase):
         self.written(first)
         self.assertEqual(first.stop(signal.SIGKILL), -signal.SIGKILL)
         engine.send(removed([21]), rank=1)
-        del engine.requests[:]
+        engine.forget_requests()
         second = Gateway(*words, 3_600_000)
         self.addCleanup(second.close)
         settle(lambda: [rank["reason"] for rank in ranks(second)], ["recovered", "recovered"])

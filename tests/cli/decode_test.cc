@@ -587,6 +587,26 @@ TEST(DecodeCommand, APipeIsAFileToo) {
             std::string::npos);
 }
 
+// A recording that was cut off is good for what it holds, if it holds anything.
+TEST(DecodeCommand, ATornCaptureWithoutAMessageIsAFailure) {
+  const auto path = std::filesystem::temp_directory_path() / "kvroute_decode_torn.kvrcap";
+  CaptureOf(path, {{0, 1}, {1, 2}}, [&](const std::string& written) {
+    const auto kept = [&](std::uintmax_t bytes) {
+      std::filesystem::resize_file(written, bytes);
+      return RunKvroute({"decode", "--explain", "--file", written});
+    };
+    const auto whole = std::filesystem::file_size(written);
+    const auto one = kept(whole - 1);
+    EXPECT_EQ(one.exit_code, 0);
+    EXPECT_NE(one.err.find("as when recording was cut off"), std::string::npos) << one.err;
+    const auto none = kept((whole - 1) / 3);
+    EXPECT_EQ(none.exit_code, 1);
+    EXPECT_EQ(none.out.find("message 0"), std::string::npos) << none.out;
+    EXPECT_NE(none.err.find("as when recording was cut off"), std::string::npos) << none.err;
+    return none;
+  });
+}
+
 TEST(DecodeCommand, UsageErrors) {
   for (const std::string word : {"0", "-1", "x", "4x", "99999999999"}) {
     const auto done = RunKvroute({"decode", "--block-size", word});
@@ -594,6 +614,8 @@ TEST(DecodeCommand, UsageErrors) {
     EXPECT_EQ(std::count(done.err.begin(), done.err.end(), '\n'), 1) << done.err;
   }
   EXPECT_EQ(RunKvroute({"decode", "--nonsense"}).exit_code, 2);
+  for (const std::string engine : {"", "tgi"})
+    EXPECT_EQ(RunKvroute({"decode", "--engine", engine}).exit_code, 2) << engine;
 }
 
 }  // namespace
