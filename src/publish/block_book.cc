@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <span>
 
 #include "base/check.h"
@@ -97,17 +96,17 @@ void BlockBook::Store(std::size_t source, const Mutation& mutation, MutationSink
   std::optional<EngineHash> parent = event.parent;
   for (std::size_t i = 0; i < event.blocks.size(); ++i) {
     const PlacedBlock& block = event.blocks[i];
-    if (BlockEntry* const other = RenamedBy(block, parent)) {
-      piece.Tell();
-      TellGone(mutation, *other, out);
-    }
-    const Held held = Hold(source, mutation, block, parent);
-    if (held == Held::kNoRoom) {
+    BlockEntry* const entry = table_.Add(block.engine, remembered_);
+    if (entry == nullptr) {
       missing_ += event.blocks.size() - i;
       stats_.uncounted += event.blocks.size() - i;
       break;
     }
-    if (held == Held::kNew) {
+    if (entry->held() && !SameBlock(*entry, block, parent)) {
+      piece.Tell();
+      TellGone(mutation, *entry, out);
+    }
+    if (Hold(source, mutation, block, parent, *entry)) {
       if (piece.empty()) piece.Begin(parent, event.eligible, PositionOf(mutation, i));
       piece.Add(block);
     } else {
@@ -122,7 +121,7 @@ void BlockBook::Store(std::size_t source, const Mutation& mutation, MutationSink
 void BlockBook::StoreNames(std::size_t source, const Mutation& mutation, MutationSink& out) {
   Piece piece(mutation, blocks_, out);
   for (const PlacedBlock& named : mutation.event.blocks) {
-    const BlockEntry* const known = table_.Find(named.engine);
+    BlockEntry* const known = table_.Find(named.engine);
     if (known == nullptr) {
       ++stats_.unknown_content;
       continue;
@@ -131,7 +130,7 @@ void BlockBook::StoreNames(std::size_t source, const Mutation& mutation, Mutatio
     const auto parent = known->has_parent ? std::optional(known->parent) : std::nullopt;
     Mutation told = mutation;  // as good as what told of the content
     told.event.eligible = known->eligible;
-    if (Hold(source, told, block, parent) != Held::kNew) {
+    if (!Hold(source, told, block, parent, *known)) {
       ++stats_.shared_stores;
       continue;
     }
@@ -142,13 +141,6 @@ void BlockBook::StoreNames(std::size_t source, const Mutation& mutation, Mutatio
     piece.Add(block);
   }
   piece.Tell();
-}
-
-BlockEntry* BlockBook::RenamedBy(const PlacedBlock& block, std::optional<EngineHash> parent) {
-  if (std::has_single_bit(static_cast<unsigned>(sources_))) return nullptr;
-  BlockEntry* const entry = table_.Find(block.engine);
-  if (entry == nullptr || !entry->held() || SameBlock(*entry, block, parent)) return nullptr;
-  return entry;
 }
 
 void BlockBook::TellGone(const Mutation& store, BlockEntry& entry, MutationSink& out) {
@@ -163,25 +155,21 @@ void BlockBook::TellGone(const Mutation& store, BlockEntry& entry, MutationSink&
   --held_;
 }
 
-BlockBook::Held BlockBook::Hold(std::size_t source, const Mutation& mutation,
-                                const PlacedBlock& block, std::optional<EngineHash> parent) {
-  BlockEntry* const entry = table_.Add(block.engine, remembered_);
-  if (entry == nullptr) return Held::kNoRoom;
-  const bool held = entry->held();
-  const bool same = SameBlock(*entry, block, parent);
-  if (held && !same) ++stats_.renamed;
-  const bool was_eligible = !held || !same || entry->eligible;
+bool BlockBook::Hold(std::size_t source, const Mutation& mutation, const PlacedBlock& block,
+                     std::optional<EngineHash> parent, BlockEntry& entry) {
+  const bool held = entry.held();
+  const bool was_eligible = !held || entry.eligible;
   const bool news = was_eligible && !mutation.event.eligible;
-  entry->eligible = was_eligible && mutation.event.eligible;
+  entry.eligible = was_eligible && mutation.event.eligible;
   if (!held) ++held_;
-  entry->parent = parent.value_or(EngineHash{});
-  entry->has_parent = parent.has_value();
-  entry->local = block.local;
-  SourceSet& holders = entry->holders[static_cast<std::size_t>(mutation.event.tier)];
+  entry.parent = parent.value_or(EngineHash{});
+  entry.has_parent = parent.has_value();
+  entry.local = block.local;
+  SourceSet& holders = entry.holders[static_cast<std::size_t>(mutation.event.tier)];
   if (holders == 0) ++held_in_[static_cast<std::size_t>(mutation.event.tier)];
   const bool others = Without(holders, BitOf(source)) != 0;
   holders = static_cast<SourceSet>(holders | BitOf(source));
-  return others && same && !news ? Held::kShared : Held::kNew;
+  return !others || news;
 }
 
 void BlockBook::Remove(std::size_t source, const Mutation& mutation, MutationSink& out) {

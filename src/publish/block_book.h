@@ -16,8 +16,8 @@ namespace kvr::publish {
 
 // Merges the events of several sources of one rank, such as an engine and a block manager beside
 // it, into the events of the rank: a block that several hold is stored once, by the first, and
-// removed once, by the last. Events of a lone source pass as they are, repeated stores too, so that
-// a router which has forgotten a block learns of it again.
+// removed once, by the last. Else events of a lone source pass as they are, repeated stores too, so
+// that a router which has forgotten a block learns of it again.
 //
 // Whether a block is eligible is decided as in an index (see PrefixIndex), from the stores of all
 // sources: one that another source's was told for is told again when it makes the block ineligible.
@@ -26,8 +26,9 @@ namespace kvr::publish {
 // normalises its events. A removal of a block that nobody was known to hold passes: to forget too
 // much is safe. A clear of a source takes what it alone held.
 //
-// A name that comes with another content while there are several sources is removed first, whoever
-// holds it: which of the two a later removal means could not be told.
+// A held name that comes with another content is removed first, in every tier and whoever holds it:
+// a snapshot has one content of a name, and which of two a later removal means could not be told.
+// So of a block that an engine without salts in its names holds under two of them the later counts.
 //
 // Stores by name only become stores with content, which is known from an earlier store in any tier
 // and kept for the last `remembered_max` blocks that nobody holds any more. What was never told is
@@ -82,13 +83,10 @@ class BlockBook {
   void StoreNames(std::size_t source, const Mutation& mutation, MutationSink& out);
   void Remove(std::size_t source, const Mutation& mutation, MutationSink& out);
   void Clear(std::size_t source, const Mutation& mutation, MutationSink& out);
-  enum class Held : std::uint8_t { kNew, kShared, kNoRoom };
-  // kNew when the store of the block has to be told.
-  Held Hold(std::size_t source, const Mutation& mutation, const PlacedBlock& block,
-            std::optional<EngineHash> parent);
-  // The entry whose name is about to get another content, while there are several sources.
-  [[nodiscard]] BlockEntry* RenamedBy(const PlacedBlock& block, std::optional<EngineHash> parent);
-  // Removes the block in every tier, whoever holds it.
+  // Of an entry that nobody holds or that has this content. Whether the store has to be told.
+  [[nodiscard]] bool Hold(std::size_t source, const Mutation& mutation, const PlacedBlock& block,
+                          std::optional<EngineHash> parent, BlockEntry& entry);
+  // Tells that the block has left every tier, whoever held it.
   void TellGone(const Mutation& store, BlockEntry& entry, MutationSink& out);
   // Whether the removal has to be told.
   bool Release(std::size_t source, Tier tier, EngineHash name);

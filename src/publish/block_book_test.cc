@@ -180,6 +180,28 @@ TEST(BlockBook, ANameWithAnotherContentIsTold) {
   EXPECT_EQ(b.Dump(), "+1; +7<2");
 }
 
+// Report 11: an engine whose names do not tell salts apart. Who follows the events and who takes a
+// snapshot know the same, and nobody the content that may be gone.
+TEST(BlockBook, ALoneSourceWithTwoContentsOfANameHasTheLater) {
+  Bench b;
+  std::array<PlacedBlock, 1> blocks{};
+  const auto under = [&](std::uint64_t salt, Tier tier) {
+    Mutation store = b.script.Store({}, 1);
+    store.event.tier = tier;
+    blocks[0] = {store.event.blocks[0].engine, BlockHash{salt}};
+    store.event.blocks = blocks;
+    return store;
+  };
+  EXPECT_EQ(b.Feed(kEngine, under(70, Tier::kDevice)), "+1=70");
+  EXPECT_EQ(b.Feed(kEngine, under(70, Tier::kHostPinned)), "+1=70/host_pinned");
+  EXPECT_EQ(b.Feed(kEngine, under(80, Tier::kDevice)), "-1; -1/host_pinned; +1=80");
+  EXPECT_EQ(b.book.Build().blocks.at(0).local, BlockHash{80});
+  EXPECT_EQ(b.book.stats().renamed, 1u);
+  EXPECT_EQ(b.Feed(kEngine, b.script.Remove({1})), "-1");
+  EXPECT_EQ(b.Dump(), "");
+  EXPECT_EQ(b.book.blocks(), 0u);
+}
+
 TEST(BlockBook, EligibleIsWhatEveryStoreWas) {
   Bench b;
   b.Feed(kEngine, Eligible(b.script.Store({}, 1)));

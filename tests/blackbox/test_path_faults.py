@@ -273,6 +273,7 @@ class Memory(IndexerTest):
             self.publish(engine, first, 100)
             settle(received, 1 + 2 * (first + 100))
         growth = agent.resident_kib() - before
+        print(f"a stopped router cost its agent {growth} KiB")
         if not SANITIZED:
             self.assertLess(growth, self.GROWTH_KIB)
         engine.send(stored([2**41], None, [5, 6, 7, 8]))
@@ -313,6 +314,7 @@ class Memory(IndexerTest):
         for i in range(10, 40 if SANITIZED else 220):
             publish(i)
         growth = agent.resident_kib() - before
+        print(f"a stopped router cost its agent {growth} KiB")
         if not SANITIZED:
             self.assertLess(growth, 96 * KIB)
         engine.send(stored([2**41], None, [5, 6, 7, 8]))
