@@ -767,7 +767,6 @@ TYPED_TEST(IndexConcurrency, RunsChangeShapeBesideReaders) {
 
 // Many conversations hang behind one prompt, of which other ranks hold and drop beginnings of any
 // length: it is split and joined all the time. The rank that holds all is never found with less.
-// (Only a writer that is stopped amid a change, for longer than queries look again, may hide it.)
 TYPED_TEST(IndexConcurrency, ConversationsStayFoundWhileTheirPromptChangesShape) {
   constexpr std::uint32_t kPrompt = 60;
   constexpr std::uint32_t kConversations = 300;

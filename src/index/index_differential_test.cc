@@ -1,10 +1,12 @@
 // Random histories against the reference model. A failure prints its seed and the history in the
 // notation of index_script.h, cut down to what still fails.
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -75,8 +77,10 @@ constexpr Profile kProfiles[] = {
 // the suite quick. KVR_TEST_SEEDS=280 makes it ten million.
 #ifdef NDEBUG
 constexpr std::uint64_t kSeeds = 28;
+constexpr std::uint64_t kSeedsBesideReaders = 4;
 #else
 constexpr std::uint64_t kSeeds = 2;
+constexpr std::uint64_t kSeedsBesideReaders = 1;
 #endif
 
 IndexOptions OptionsOf(const Profile& profile) {
@@ -329,13 +333,60 @@ std::uint32_t Depth(const script::Answer& answer) {
   return std::accumulate(answer.depths.blocks.begin(), answer.depths.blocks.end(), 0u);
 }
 
+// Threads that ask the queries of a history again and again while somebody else writes. What they
+// hear may be old, but never longer than the question.
+class Readers {
+ public:
+  Readers(const PrefixIndex& index, const std::vector<script::Op>& history, std::size_t count) {
+    for (const script::Op& op : history) {
+      if (!op.updates()) queries_.push_back(op.query);
+    }
+    for (std::size_t i = 0; i < count; ++i)
+      threads_.emplace_back([this, &index, i] { Ask(index, i); });
+  }
+  ~Readers() {
+    done_ = true;
+    for (std::thread& thread : threads_)
+      thread.join();
+  }
+  Readers(const Readers&) = delete;
+  Readers& operator=(const Readers&) = delete;
+
+  [[nodiscard]] bool wrong() const { return wrong_; }
+
+ private:
+  void Ask(const PrefixIndex& index, std::size_t first) {
+    OverlapScores scores;
+    std::vector<SequenceHash> sequence;
+    std::vector<BlockHash> found;
+    for (std::size_t i = first; !done_ && !queries_.empty(); ++i) {
+      const auto& query = queries_[i % queries_.size()];
+      index.Match(query, {}, scores);
+      scores.ForEach([&](RankSlot, const Rank&, const auto& blocks, EngineHash) {
+        if (std::accumulate(blocks.begin(), blocks.end(), 0u) > query.size()) wrong_ = true;
+      });
+      hashing::ChainHashes(query, sequence);
+      index.FindBlocks(sequence, found);
+      if (found.size() > query.size() || !std::equal(found.begin(), found.end(), query.begin()))
+        wrong_ = true;
+    }
+  }
+
+  std::vector<std::vector<BlockHash>> queries_;
+  std::atomic<bool> done_ = false;
+  std::atomic<bool> wrong_ = false;
+  std::vector<std::thread> threads_;
+};
+
 // What goes wrong in this history, or nothing. Queries compare the whole answer.
 std::string Difference(const std::vector<std::string>& history, const Profile& profile,
-                       std::size_t shards) {
+                       std::size_t shards, std::size_t readers = 0) {
   const IndexOptions options = OptionsOf(profile);
   script::Player index(MakeIndex(options, shards));
   script::Player model(std::make_unique<NaiveIndex>(options));
-  for (const script::Op& op : ParseAll(history, profile.own_names)) {
+  const std::vector<script::Op> ops = ParseAll(history, profile.own_names);
+  const Readers others(index.index(), ops, readers);
+  for (const script::Op& op : ops) {
     if (op.updates()) {
       const std::string status = index.Update(op);
       const std::string expected = model.Update(op);
@@ -350,6 +401,7 @@ std::string Difference(const std::vector<std::string>& history, const Profile& p
       if (!wrong.empty()) return fmt::format("{}: {}", op.text, wrong);
     }
   }
+  if (others.wrong()) return "who asked beside it was told too much";
   const IndexStats stats = index.index().Stats();
   const IndexStats expected = model.index().Stats();
   // What shards share is in each of them.
@@ -368,13 +420,13 @@ std::string Difference(const std::vector<std::string>& history, const Profile& p
 
 // Drops ever smaller parts of the history for as long as it still fails.
 std::vector<std::string> Shrunk(std::vector<std::string> history, const Profile& profile,
-                                std::size_t shards) {
+                                std::size_t shards, std::size_t readers) {
   for (std::size_t part = history.size() / 2; part > 0; part /= 2) {
     for (std::size_t at = 0; at < history.size();) {
       std::vector<std::string> shorter = history;
       const auto from = shorter.begin() + static_cast<std::ptrdiff_t>(at);
       shorter.erase(from, from + static_cast<std::ptrdiff_t>(std::min(part, history.size() - at)));
-      if (Difference(shorter, profile, shards).empty()) {
+      if (Difference(shorter, profile, shards, readers).empty()) {
         at += part;
       } else {
         history = std::move(shorter);
@@ -400,26 +452,28 @@ class Differential : public testing::TestWithParam<Profile> {
       f(seed);
   }
 
-  static void CompareWithTheModel(std::size_t shards);
+  static void CompareWithTheModel(std::size_t shards, std::uint64_t seeds = kSeeds,
+                                  std::size_t readers = 0);
 };
 
-void Differential::CompareWithTheModel(std::size_t shards) {
+void Differential::CompareWithTheModel(std::size_t shards, std::uint64_t seeds,
+                                       std::size_t readers) {
   const Profile& profile = GetParam();
   const bool is_long = profile.length > 1'000;
   const std::size_t updates = is_long ? 100 : 2'000;
-  ForEachSeed(is_long ? std::min<std::uint64_t>(kSeeds, 4) : kSeeds, [&](std::uint64_t seed) {
+  ForEachSeed(is_long ? std::min<std::uint64_t>(seeds, 4) : seeds, [&](std::uint64_t seed) {
     Generator generator(profile, seed);
     std::vector<std::string> history;
     for (std::string& update : generator.History(updates)) {
       history.push_back(std::move(update));
       history.push_back(generator.Query());
     }
-    if (Difference(history, profile, shards).empty()) return;
-    history = Shrunk(std::move(history), profile, shards);
+    if (Difference(history, profile, shards, readers).empty()) return;
+    history = Shrunk(std::move(history), profile, shards, readers);
     ADD_FAILURE() << "profile " << profile.name << ", seed " << seed << "\n"
                   << (profile.own_names ? "V; " : "") << fmt::format("{}", fmt::join(history, "; "))
                   << "\n"
-                  << Difference(history, profile, shards);
+                  << Difference(history, profile, shards, readers);
   });
 }
 
@@ -429,6 +483,15 @@ TEST_P(Differential, AnswersLikeTheModel) {
 
 TEST_P(Differential, ShardsAnswerLikeTheModel) {
   CompareWithTheModel(3);
+}
+
+// Readers change nothing; under the thread sanitizer they race with every kind of update.
+TEST_P(Differential, AnswersLikeTheModelWhileOthersAsk) {
+  CompareWithTheModel(1, kSeedsBesideReaders, 2);
+}
+
+TEST_P(Differential, ShardsAnswerLikeTheModelWhileOthersAsk) {
+  CompareWithTheModel(3, kSeedsBesideReaders, 2);
 }
 
 // With a memory limit the index may know less than the model, never more.

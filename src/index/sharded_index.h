@@ -24,8 +24,8 @@ namespace kvr::index {
 // What ranks of different shards share is kept once in each of their shards. Each shard has its
 // part of blocks_max and memory_limit.
 //
-// Costs: Match as that of RunArena, once for each shard, and O(ranks scored); AddRank and
-// RemoveRank wait for each other.
+// Costs: Match as that of RunArena, once for each shard, and O(ranks scored). AddRank, RemoveRank,
+// FindRank and Ranks wait for each other, so for the sweep of a rank that is removed.
 class ShardedIndex : public PrefixIndex {
  public:
   // `options`, those of the whole, must be valid; `shards` is 1 to kShardsMax.

@@ -132,9 +132,9 @@ class Source final : private StreamSink {
   const Target* Feed(Rank rank, const StreamMessage& message);
   // `target` is that of `rank`, which most events are of.
   void ApplyEvents(Rank rank, const Target* target, const StreamMessage& message);
-  // Counts what became of each event of the batch, which is of `rank`.
   // Finds events that were lost before anybody numbered their message.
   void CheckNumbers(Rank rank);
+  // Counts what became of each event of the batch, which is of `rank`.
   void CountEvents(Rank rank);
   // Event numbers below `next` are dealt with, those not yet counted as `fate` says.
   void PassEventsTo(std::uint64_t next, fleet::EventFate fate);

@@ -131,7 +131,9 @@ void Network::Connect(const std::weak_ptr<Link>& weak, Nanos pause) {
   // What is published before the subscription has arrived goes nowhere.
   agenda_.After(Delay(), [weak, connection = link->connection] {
     const auto connected = weak.lock();
-    if (connected && connected->connection == connection) connected->subscribed = true;
+    if (!connected || connected->connection != connection) return;
+    connected->subscribed = true;
+    connected->whole = connected->peer->next_sequence() == 0;
   });
 }
 
@@ -147,6 +149,7 @@ void Network::Disconnect(Link& link) {
   link.peer = nullptr;
   link.subscribed = false;
   link.at_mark = false;
+  link.whole = false;
   link.last_due = Nanos{0};
   link.events.push_back(net::LinkEvent::kDisconnected);
   link.wake();
@@ -179,23 +182,53 @@ bool Network::Broadcast(Publisher& publisher, const Message& message) {
   for (const auto& weak : links_) {
     const auto link = weak.lock();
     if (!link || link->peer != &publisher || !link->subscribed) continue;
-    if (link->at_mark && link->unread() > unread_max / 2) continue;
+    if (link->at_mark && link->unread() > unread_max / 2) {
+      link->whole = false;
+      continue;
+    }
     link->at_mark = link->unread() >= unread_max;
     if (link->at_mark) {
+      link->whole = false;
       room = false;
       continue;
     }
-    if (Chance(faults.drop)) continue;
+    if (Chance(faults.drop)) {
+      link->whole = false;
+      continue;
+    }
     Message copy = message;
-    if (Chance(faults.duplicate)) Send(link, copy, Delay() + Delay(), false);
+    if (Chance(faults.duplicate)) {
+      link->whole = false;  // it may overtake those before it
+      Send(link, copy, Delay() + Delay(), false);
+    }
     if (Chance(faults.reorder)) {
+      link->whole = false;
       Send(link, std::move(copy), Delay() + Millis(rng_.Below(300)), false);
     } else {
       const Nanos late = Chance(faults.slow) ? Millis(rng_.Below(2'000)) : Millis(0);
+      link->whole = link->whole && late == Nanos{0};  // its reader may give it up before it comes
       Send(link, std::move(copy), Delay() + late, true);
     }
   }
   return room;
+}
+
+void Network::Withhold(const Publisher& publisher) {
+  for (const auto& weak : links_) {
+    const auto link = weak.lock();
+    if (link && link->peer == &publisher) link->whole = false;
+  }
+}
+
+bool Network::ToldAll(const Publisher& publisher) const {
+  bool somebody = false;
+  for (const auto& weak : links_) {
+    const auto link = weak.lock();
+    if (!link || link->peer != &publisher) continue;
+    if (!link->whole) return false;
+    somebody = true;
+  }
+  return somebody;
 }
 
 void Network::Send(const std::shared_ptr<Link>& link, Message message, Nanos delay, bool behind) {
@@ -211,6 +244,8 @@ void Network::Send(const std::shared_ptr<Link>& link, Message message, Nanos del
     if (!to) return;
     auto arrived = to->under_way.extract(order);
     if (arrived.empty()) return;  // lost with its connection
+    // A reader that has not heard of the connection cannot tell whose the messages are.
+    if (!to->events.empty()) to->whole = false;
     to->inbox.push_back(std::move(arrived.mapped()));
     to->wake();
   });

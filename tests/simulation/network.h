@@ -52,6 +52,7 @@ struct Link {
   std::uint64_t connection = 0;
   bool subscribed = false;  // a while after it was connected
   bool at_mark = false;     // left too much unread; takes nothing before it has read half of it
+  bool whole = false;       // was sent all that its peer has ever told, in order and soon
   Nanos cut_until{0};
 
   [[nodiscard]] std::size_t unread() const { return inbox.size() + under_way.size(); }
@@ -75,6 +76,10 @@ class Network {
   void Close(Publisher& publisher);
   // To all that are subscribed. False when one of them was just found to leave too much unread.
   bool Broadcast(Publisher& publisher, const Message& message);
+  // A message that none of its subscribers is sent.
+  void Withhold(const Publisher& publisher);
+  // Whether somebody is subscribed, and nobody who is has missed anything since its first message.
+  [[nodiscard]] bool ToldAll(const Publisher& publisher) const;
   // A message of an answer, or the like, in order behind the ones before.
   void Reply(const std::weak_ptr<Link>& to, Message message);
 

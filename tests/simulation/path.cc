@@ -203,6 +203,7 @@ void Path::Count() {
   }
   for (std::size_t engine = 0; engine < engines_.size(); ++engine) {
     if (EventsCompare(engine)) ++totals_.events_compared;
+    if (WasTold(engine)) ++totals_.told;
   }
 }
 

@@ -36,6 +36,8 @@ class Path {
     // Of routers: what did not come as messages. Of agents: ends at which every event of an engine
     // was compared with what became of it. Of several sources: blocks that another one had told of.
     std::uint64_t in_snapshots = 0, overtaken = 0, events_compared = 0, shared = 0;
+    // Of agents: ends at which an engine's own messages alone had told everything.
+    std::uint64_t told = 0;
   };
   [[nodiscard]] const Totals& totals() const { return totals_; }
 
@@ -50,6 +52,8 @@ class Path {
   [[nodiscard]] std::size_t Some(std::size_t count) { return count == 1 ? 0 : rng_.Below(count); }
   void Count();
 
+  // Whether the agent got each message of the engine's present life, in order, soon and readable.
+  [[nodiscard]] bool WasTold(std::size_t engine) const;
   // path_complaint.cc: what is wrong, or nothing.
   [[nodiscard]] std::string SourceComplaint(std::size_t engine) const;
   [[nodiscard]] std::string AgentComplaint(std::size_t rank) const;

@@ -52,16 +52,24 @@ class Differing {
 
 }  // namespace
 
+bool Path::WasTold(std::size_t engine) const {
+  // What the agent had of an earlier life it gives up with the first message of this one.
+  const Publisher* const publisher = engines_[engine]->publisher();
+  return publisher != nullptr && publisher->next_sequence() > 0 && network_.ToldAll(*publisher) &&
+         !engines_[engine]->told_undecodable();
+}
+
 // That the engine is not known exactly has a reason.
 std::string Path::SourceComplaint(std::size_t number) const {
   const Engine& engine = *engines_[number];
   const Followed& source = agent_->followed()[number];
   const auto [state, reason] = source.status();
   if (state == RankState::kExact) return {};
+  const std::string says = Says("the agent", engine.rank(), state, reason, source.detail());
+  if (WasTold(number)) return says + ", although it was told everything";
   const bool waits = state == RankState::kWarming && !plan_.engine_replay &&
                      reason == StateReason::kNoReplayEndpoint;  // for a message
   if (waits) return {};
-  const std::string says = Says("the agent", engine.rank(), state, reason, source.detail());
   if (state != RankState::kDegraded) return says;
   const bool may = (reason == StateReason::kUndecodable && engine.told_undecodable()) ||
                    (plan_.engine_replay ? reason == StateReason::kHistoryGone && !engine.tells_all()

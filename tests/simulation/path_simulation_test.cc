@@ -43,6 +43,7 @@ std::string RunPlan(const Plan& plan, Path::Totals& totals) {
   totals.overtaken += path.totals().overtaken;
   totals.events_compared += path.totals().events_compared;
   totals.shared += path.totals().shared;
+  totals.told += path.totals().told;
   return complaint;
 }
 
@@ -76,6 +77,7 @@ Path::Totals RunSeeds(Plan (*plan_of)(std::uint64_t), std::uint64_t seeds) {
   EXPECT_GT(totals.in_snapshots, seeds);
   EXPECT_GT(totals.overtaken, 0u);
   EXPECT_GT(totals.events_compared, seeds / 10);
+  EXPECT_GT(totals.told, seeds / 200);
   return totals;
 }
 

@@ -49,6 +49,7 @@ bool Publisher::TryPublishAt(std::uint64_t sequence, std::span<const std::byte> 
   Job job{sequence, Bytes(payload)};
   const bool room = queue_.size() < options_.queue_max;
   job.left_out = !room;
+  if (!room) network_.Withhold(*this);
   if (queue_.size() < options_.queue_max + options_.replay_messages_max) {
     queue_.push_back(std::move(job));
     job = {};
@@ -62,6 +63,7 @@ bool Publisher::TryPublishAt(std::uint64_t sequence, std::span<const std::byte> 
 
 std::uint64_t Publisher::Lose(std::span<const std::byte> payload, bool keep_for_replay) {
   const std::uint64_t sequence = next_sequence_++;
+  network_.Withhold(*this);
   if (keep_for_replay) {
     Keep({sequence, Bytes(payload)});
   } else {
