@@ -62,6 +62,9 @@ class Ingest {
     // time, which the message at hand may exceed. Whoever adds or removes a source ends a turn.
     std::size_t messages_per_turn = 256;
     Millis turn_max{10};
+    // What has come when it is stopped is used, for so long at most. Nobody can ask TensorRT-LLM
+    // for it again, and what an agent has read its routers are told.
+    Millis drain_max{1'000};
     // Exposes dynamo_kvrouter_kv_cache_events_applied and _event_warnings beside our own names.
     bool reference_metrics = false;
     placement::UnmappedKeys unmapped_keys = placement::UnmappedKeys::kFold;
@@ -118,8 +121,8 @@ class Ingest {
   // of it earlier.
   bool Remove(Rank rank);
 
-  // Ends each thread after the message at hand, however much is waiting: nobody is left to ask for
-  // it. Closes all sockets. The blocks stay in their indexes. Idempotent.
+  // Ends the threads, each when it has used what waits in its sockets, or after `drain_max`. Closes
+  // all sockets. The blocks stay in their indexes. Idempotent.
   void Stop();
 
   [[nodiscard]] std::size_t sources() const;

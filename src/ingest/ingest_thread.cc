@@ -98,6 +98,7 @@ void IngestThread::Run() {
   }
   // Closed, so what is queued is all there will be; its callers are waiting.
   RunWork();
+  Drain();
   sources_.clear();
 }
 
@@ -123,6 +124,18 @@ bool IngestThread::TurnSources() {
     if (called_.load(std::memory_order_relaxed)) return true;
   }
   return more;
+}
+
+void IngestThread::Drain() {
+  const Nanos end = clock_.Now() + options_.drain_max;
+  for (bool more = true; more;) {
+    more = false;
+    for (const auto& [rank, source] : sources_) {
+      const Nanos left = end - clock_.Now();
+      if (left <= Nanos{0}) return;
+      more |= source->Turn({options_.messages_per_turn, std::min<Nanos>(options_.turn_max, left)});
+    }
+  }
 }
 
 void IngestThread::PassNoteOn(const Source& source) {

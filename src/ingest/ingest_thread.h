@@ -56,6 +56,8 @@ class IngestThread {
   // Gives the sources their turns, one at least, until somebody calls. True when there may be more
   // to do.
   [[nodiscard]] bool TurnSources();
+  // Uses what waits in the sockets, for a limited time.
+  void Drain();
   [[nodiscard]] Nanos TimeToNextDeadline() const;
   // Tells the ranks of a source that is asked for its events what the transport knows of it.
   void PassNoteOn(const Source& source);

@@ -24,15 +24,18 @@ namespace {
 using fleet::RankCount;
 using net::testing::Eventually;
 
-// Always has one more message.
+// Always has one more message, up to the last.
 class EndlessSocket final : public net::EventSocket {
  public:
-  explicit EndlessSocket(std::uint64_t first) : next_(first) {
+  explicit EndlessSocket(std::uint64_t first,
+                         std::uint64_t last = std::numeric_limits<std::uint64_t>::max())
+      : next_(first), last_(last) {
     const auto batch = engine_.Flush();
     payload_.assign(batch.begin(), batch.end());
   }
   bool Receive(net::Frames& frames) override {
     frames.Clear();
+    if (next_ > last_) return false;
     frames.Add();  // no topic; of a replay the delimiter
     const auto number = BigEndian(next_++);
     frames.Add().assign(number.begin(), number.end());
@@ -45,6 +48,7 @@ class EndlessSocket final : public net::EventSocket {
  private:
   TestEngine engine_{Rank{}};
   std::uint64_t next_;
+  const std::uint64_t last_;
   std::vector<std::byte> payload_;
 };
 
@@ -78,6 +82,7 @@ class EndlessEvents : public testing::TestWithParam<bool> {
     options.threads = 1;
     options.messages_per_turn = kAnyNumber;
     options.turn_max = std::chrono::hours(24);
+    options.drain_max = Millis{0};
     options.stream.replay_messages_max = std::numeric_limits<std::uint64_t>::max();
     return options;
   }
@@ -137,12 +142,60 @@ TEST_P(EndlessEvents, ATurnEndsWithItsTime) {
 }
 
 TEST_P(EndlessEvents, StopWaitsForNoPause) {
-  Ingest ingest(transport_, clock_, registry_, OneEndlessTurn());
+  Ingest::Options options = OneEndlessTurn();
+  options.drain_max = Millis{20};
+  Ingest ingest(transport_, clock_, registry_, options);
   Follow(ingest, 1);
   Follow(ingest, 2);
   ingest.Stop();
   EXPECT_EQ(ingest.Add(Spec(3), index_, std::make_shared<fleet::RankHealth>()).error().code,
             ErrorCode::kCancelled);
+}
+
+class WaitingTransport final : public net::EventTransport {
+ public:
+  static constexpr std::uint64_t kMessages = 1'000;
+
+  std::unique_ptr<net::EventPoller> MakePoller() override { return std::make_unique<Poller>(); }
+
+ private:
+  class Poller final : public net::EventPoller {
+   public:
+    Result<std::unique_ptr<net::EventSocket>> Subscribe(const std::string&,
+                                                        const std::string&) override {
+      return std::unique_ptr<net::EventSocket>(std::make_unique<EndlessSocket>(0, kMessages - 1));
+    }
+    Result<std::unique_ptr<net::EventSocket>> Dealer(const std::string&) override {
+      return Fail(ErrorCode::kIo, "there is none");
+    }
+    void Wait(Nanos) override {}
+    void Wake() override {}
+  };
+};
+
+// Wire P33.
+TEST(IngestThread, WhatHasComeIsUsedBeforeTheEnd) {
+  const SystemClock clock;
+  metrics::Registry registry;
+  WaitingTransport transport;
+  index::IndexSet indexes{index::IndexOptions{}};
+  Ingest::Options options;
+  options.threads = 1;
+  options.messages_per_turn = 3;
+  options.drain_max = std::chrono::hours(1);
+  Ingest ingest(transport, clock, registry, options);
+  std::vector<std::shared_ptr<fleet::RankHealth>> all;
+  for (std::uint64_t worker = 1; worker <= 3; ++worker) {
+    SourceSpec spec;
+    spec.rank = {WorkerId{worker}, 0};
+    spec.source.endpoint = "tcp://engine:1";
+    all.push_back(std::make_shared<fleet::RankHealth>());
+    ASSERT_TRUE(
+        ingest.Add(spec, *indexes.GetOrCreate({"m", "default"}, kTestBlockSize), all.back()));
+  }
+  ingest.Stop();
+  for (const auto& health : all)
+    EXPECT_EQ(health->count(RankCount::kMessages), WaitingTransport::kMessages);
 }
 
 INSTANTIATE_TEST_SUITE_P(From, EndlessEvents, testing::Values(false, true),
