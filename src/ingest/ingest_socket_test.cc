@@ -202,8 +202,11 @@ TEST_P(GapOfAThousand, WithReplayIsRepairedInOrder) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GapOfAThousand,
-                         testing::Values(ReplayLayout::kSeqPayload,
-                                         ReplayLayout::kTopicSeqPayload));
+                         testing::Values(ReplayLayout::kSeqPayload, ReplayLayout::kTopicSeqPayload),
+                         [](const auto& row) {
+                           return row.param == ReplayLayout::kSeqPayload ? "T17ThreeFrames"
+                                                                         : "T18FourFrames";
+                         });
 
 TEST_F(IngestSockets, AGapOfAThousandWithoutReplayIsDegradedAndNoOtherRankChanges) {
   Node node(1, 0, {.replay_endpoint = std::nullopt});
@@ -787,6 +790,18 @@ TEST_F(IngestSockets, StopKeepsTheBlocksAndRefusesMore) {
   const auto added = ingest_->Add(other.Spec(), index_, other.health);
   ASSERT_FALSE(added);
   EXPECT_EQ(added.error().code, ErrorCode::kCancelled);
+}
+
+// With an hour until the next look, so that it is the end that wakes it.
+TEST_F(IngestSockets, T14TheEndOfAnIdleSourceIsPromptAndNoFailure) {
+  Ingest::Options options;
+  options.stream.quiet_after = std::chrono::hours(1);
+  Restart(options);
+  Node node(1, 0);
+  FollowSettled(node);
+  ingest_->Stop();
+  EXPECT_EQ(StateText(*node.health), "exact none");
+  EXPECT_EQ(Held().size(), 1u);
 }
 
 TEST_F(IngestSockets, ARankIsDescribedInTheMetrics) {
