@@ -180,11 +180,18 @@ IndexStats ShardedIndex::Stats() const {
 }
 
 RankStats ShardedIndex::StatsOf(RankSlot slot) const {
-  if (Raw(slot) >= slots_end_.load(std::memory_order_acquire)) return {};
-  const Home& home = homes_[Raw(slot)];
-  const Shard* const shard = home.shard.load(std::memory_order_acquire);
-  if (shard == nullptr) return {};
-  return shard->arena.StatsOf(RankSlot{home.slot.load(std::memory_order_relaxed)});
+  const Shard* shard = nullptr;
+  RankSlot local{};
+  {
+    // So that the slot gets no other owner between the two loads.
+    const Epoch::Reader reader(epoch_);
+    if (Raw(slot) >= slots_end_.load(std::memory_order_acquire)) return {};
+    const Home& home = homes_[Raw(slot)];
+    shard = home.shard.load(std::memory_order_acquire);
+    if (shard == nullptr) return {};
+    local = RankSlot{home.slot.load(std::memory_order_relaxed)};
+  }
+  return shard->arena.StatsOf(local);
 }
 
 std::unique_ptr<PrefixIndex> MakeIndex(const IndexOptions& options, std::size_t shards) {
