@@ -295,10 +295,12 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
   ForgetLost(rank);  // on either side of the events, for it may have been between them
   ApplyEvents(rank, target, message);
   ForgetLost(rank);
-  if (target == nullptr) return Outcome::kApplied;
-  notes_.NoteDropped(rank, *target->health, message, batch_, translator_);
-  NoteDropped(rank);
-  NoteRank(rank);
+  if (target == nullptr && !batch_.ranks_vary) return Outcome::kApplied;
+  const Rank shown = target == nullptr ? front.rank : rank;
+  notes_.NoteDropped(shown, target == nullptr ? owner : *target->health, message, batch_,
+                     translator_);
+  NoteDropped(shown);
+  if (target != nullptr) NoteRank(rank);
   return Outcome::kApplied;
 }
 
@@ -346,6 +348,12 @@ void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& m
 }
 
 void Source::CheckNumbers(Rank rank) {
+  // Of an event that could not be read the number is not known either.
+  const bool unread =
+      std::ranges::any_of(batch_.dropped, [](const placement::DroppedEvent& dropped) {
+        return dropped.reason == placement::DropReason::kDecodeError;
+      });
+  numbered_ = numbered_ && !unread;
   if (!batch_.first_event) return;
   const bool strange =
       rank != spec_.rank || translator_.options().any_worker ||
@@ -354,11 +362,13 @@ void Source::CheckNumbers(Rank rank) {
       });
   shares_numbers_ = shares_numbers_ || strange;
   if (numbered_ && !shares_numbers_ && *batch_.first_event > next_event_) {
-    NoteDefect(rank, StateReason::kGapUnrepaired,
-               fmt::format("events {} to {} were never sent, although no message is missing",
-                           next_event_, *batch_.first_event - 1));
+    const std::string which =
+        fmt::format("events {} to {} were never sent, although no message is missing", next_event_,
+                    *batch_.first_event - 1);
+    for (const Follower& follower : followers_)
+      NoteDefect(follower.rank, StateReason::kGapUnrepaired, which);
   }
-  numbered_ = true;
+  numbered_ = !unread;
 }
 
 void Source::CountEvents(Rank rank) {
@@ -422,10 +432,15 @@ void Source::NoteDropped(Rank rank) {
   for (const placement::DroppedEvent& dropped : batch_.dropped) {
     metrics_.CountFiltered(dropped.reason);
     if (dropped.reason == placement::DropReason::kDecodeError) {
-      NoteDefect(rank, StateReason::kUndecodable,
-                 fmt::format("an event could not be decoded: {}",
-                             placement::DropDetail(dropped, translator_.decoded(),
-                                                   translator_.options().block_size)));
+      const std::string why = fmt::format(
+          "an event could not be decoded: {}",
+          placement::DropDetail(dropped, translator_.decoded(), translator_.options().block_size));
+      if (!batch_.ranks_vary) {
+        NoteDefect(rank, StateReason::kUndecodable, why);
+        continue;
+      }
+      for (const Follower& follower : followers_)
+        NoteDefect(follower.rank, StateReason::kUndecodable, why);
     }
   }
   if (batch_.lost_copies) {

@@ -91,8 +91,13 @@ struct TrtllmNumbers::Reader {
     dom::array list;
     if (parser.parse(alone).get(list) != simdjson::SUCCESS || list.size() != 1) return item;
     const dom::element event = list.at(0).value_unsafe();
-    item.readable = event.is_object();
     item.rank = NumberOf(event, "attention_dp_rank");
+    // Whose an event of a wrong rank is, nobody knows: its id counts for none.
+    dom::element rank;
+    const bool wrong_rank =
+        !item.rank && event["attention_dp_rank"].get(rank) == simdjson::SUCCESS && !rank.is_null();
+    item.readable = event.is_object() && !wrong_rank;
+    if (!item.readable) return item;
     item.id = NumberOf(event, "event_id");
     return item;
   }

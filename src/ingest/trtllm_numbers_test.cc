@@ -63,6 +63,17 @@ TEST(TrtllmNumbers, AHoleBetweenListsOrWithinOneIsAGap) {
   EXPECT_EQ(Take(numbers, List({Event(2), Event(3), Event(7)})), "2:2 4:1");
 }
 
+// Nobody knows whose its id is: rank 0 is further, and has not begun anew.
+TEST(TrtllmNumbers, AnEventOfAWrongRankIsOfNone) {
+  for (const std::string rank : {"-1", "\"1\"", "1.0", "true", "[]"}) {
+    SCOPED_TRACE(rank);
+    TrtllmNumbers numbers;
+    EXPECT_EQ(Take(numbers, List({Event(0, 0), Event(1, 0), Event(0, 1)})), "0:2 1:1");
+    EXPECT_EQ(Take(numbers, "[{\"event_id\":1,\"attention_dp_rank\":" + rank + "}]"), "2:1");
+    EXPECT_EQ(Take(numbers, List({Event(2, 0)})), "3:1");
+  }
+}
+
 // ... at once, and only one.
 TEST(TrtllmNumbers, ALostListIsAGap) {
   TrtllmNumbers numbers;

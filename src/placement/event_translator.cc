@@ -42,6 +42,7 @@ class EventTranslator::Impl {
     out.Clear();
     ++stats_.batches;
     const bool json = wire::LooksLikeJson(payload);
+    out.ranks_vary = json;
     if (router_.Takes(payload, json, options_.limits)) return TranslateRouterEvents(out);
     auto decoded = json ? json_.Decode(payload, options_.limits, options_.block_size, batch_)
                         : wire::DecodeEventBatch(payload, options_.limits, batch_);
@@ -148,6 +149,7 @@ class EventTranslator::Impl {
   Result<void, wire::DecodeError> TranslateRouterEvents(PlacementBatch& out) {
     const auto placed =
         router_.Place(options_.limits, options_.rank, options_.any_worker, out, batch_);
+    out.ranks_vary = true;
     if (!placed) ++stats_.bad_batches;
     stats_.skipped_session_ids += router_.skipped().session_id;
     stats_.skipped_positions += router_.skipped().start_position;
@@ -172,10 +174,12 @@ class EventTranslator::Impl {
     out.dp_rank = batch_.dp_rank;
     out.made_until.assign(batch_.events.size(), 0);
     // In a list each item says its rank: one that nobody could read may be of another.
-    const bool lost =
-        json && std::any_of(batch_.bad.begin(), batch_.bad.end(), [](const auto& bad) {
-          return WhoMayLose(bad) == Concerned::kEveryRank;
-        });
+    if (!json) return;
+    bool lost = false;
+    for (const wire::BadEvent& bad : batch_.bad) {
+      Drop(Undecodable(bad), out);
+      lost |= WhoMayLose(bad) == Concerned::kEveryRank;
+    }
     if (!lost) return;
     ForgetCounts();
     out.lost_removals = Concerned::kEveryRank;

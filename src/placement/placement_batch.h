@@ -65,6 +65,9 @@ inline constexpr std::uint32_t kNoBlockSize = 0xFFFF'FFFF;
 struct PlacementBatch {
   double ts = 0;                         // as the engine sent it
   std::optional<std::uint32_t> dp_rank;  // as the engine sent it
+  // Each event says its rank itself, in lists of JSON and RouterEvents: what could not be decoded
+  // may be of any rank of the stream.
+  bool ranks_vary = false;
   // Of RouterEvents: the number of the first event, from which on they are numbered.
   std::optional<std::uint64_t> first_event;
   // The block size, in tokens, that the rank's main group stores with instead of the registered
@@ -99,6 +102,7 @@ struct PlacementBatch {
   void Clear() {
     ts = 0;
     dp_rank.reset();
+    ranks_vary = false;
     first_event.reset();
     wrong_block_size = 0;
     unclear_group.reset();

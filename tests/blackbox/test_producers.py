@@ -191,6 +191,26 @@ class EventPlane(IndexerTest):
         settle(self.indexer.watermark, 4)
         settle(lambda: self.indexer.listener()["state"], "exact")
 
+    def test_an_event_that_nobody_can_read_may_be_of_any_rank(self):
+        self.indexer.register(1, self.source.endpoint, rank=1)
+        (local,) = local_hashes(A)
+        states = lambda: [self.indexer.listener(1, rank)["reason"] for rank in (0, 1)]
+        self.send_plane(0, [router_store(1, 1, [(11, local)], dp_rank=0),
+                            router_store(1, 2, [(21, local)], dp_rank=1)])
+        settle(lambda: self.indexer.watermark(1, 1), 0)
+        self.assertEqual(states(), ["none", "none"])
+        self.send_plane(1, [router_event(1, 3, {"removed": {"block_hashes": "x"}}, dp_rank=1)])
+        settle(states, ["undecodable", "undecodable"])
+        # Each is well again when it is known to hold nothing.
+        self.send_plane(2, [router_event(1, 4, "cleared", dp_rank=0)])
+        settle(states, ["none", "undecodable"])
+        self.send_plane(3, [router_event(1, 5, "cleared", dp_rank=1)])
+        settle(states, ["none", "none"])
+        # Also where what could be read is of a rank that nobody registered.
+        self.send_plane(4, [router_event(1, 6, "cleared", dp_rank=7),
+                            router_event(1, 7, {"removed": {"block_hashes": "x"}}, dp_rank=1)])
+        settle(states, ["undecodable", "undecodable"])
+
     def test_numbers_of_several_ranks_have_no_gaps_of_one(self):
         self.indexer.register(1, self.source.endpoint, rank=1)
         (local,) = local_hashes(A)

@@ -126,6 +126,8 @@ void Network::Connect(const std::weak_ptr<Link>& weak, Nanos pause) {
     return;
   }
   link->peer = found;
+  // What is left of an earlier connection cannot be told from what comes.
+  link->whole = link->inbox.empty();
   link->events.push_back(net::LinkEvent::kConnected);
   link->wake();
   // What is published before the subscription has arrived goes nowhere.
@@ -133,7 +135,7 @@ void Network::Connect(const std::weak_ptr<Link>& weak, Nanos pause) {
     const auto connected = weak.lock();
     if (!connected || connected->connection != connection) return;
     connected->subscribed = true;
-    connected->whole = connected->peer->next_sequence() == 0;
+    connected->whole = connected->whole && connected->peer->next_sequence() == 0;
   });
 }
 

@@ -66,7 +66,8 @@ std::string Path::SourceComplaint(std::size_t number) const {
   const auto [state, reason] = source.status();
   if (state == RankState::kExact) return {};
   const std::string says = Says("the agent", engine.rank(), state, reason, source.detail());
-  if (WasTold(number)) return says + ", although it was told everything";
+  // Who asks for what may be missing may be answered late, by a ring that has moved on.
+  if (!plan_.engine_replay && WasTold(number)) return says + ", although it was told everything";
   const bool waits = state == RankState::kWarming && !plan_.engine_replay &&
                      reason == StateReason::kNoReplayEndpoint;  // for a message
   if (waits) return {};
