@@ -104,12 +104,15 @@ class IngestSockets : public testing::Test {
       return node.health->count(RankCount::kFramesRejected) > before;
     }));
   }
+  // What a turn has met is counted at its end, which whoever removes somebody brings about.
+  void EndTurn() { EXPECT_FALSE(ingest_->Remove({WorkerId{999}, 0})); }
   // Follows a node until nothing is under way but what it will publish.
   void FollowSettled(Node& node) {
     Follow(node);
     AwaitSubscription(node);
     node.engine.Store(0);
     ASSERT_TRUE(node.Reaches(node.Publish()));
+    EndTurn();
     if (!node.publisher_options.replay_endpoint) return;
     const std::string confirmed = "kvr_ingest_replays_total{outcome=\"confirmed\"} 1\n";
     ASSERT_TRUE(Eventually([&] { return Metrics().find(confirmed) != std::string::npos; }));
@@ -322,6 +325,7 @@ TEST_F(IngestSockets, Report101BadPayloadsAndFramesNeverTouchTheSocket) {
   node.publisher->SendRaw(narrow);
   node.engine.Store(a);
   ASSERT_TRUE(node.Reaches(node.Publish()));
+  EndTurn();
   EXPECT_EQ(Held(), node.engine.held());
   EXPECT_EQ(node.health->count(RankCount::kFramesRejected) - rejected, 2u);
   EXPECT_GE(node.health->count(RankCount::kDecodeFailures), 2u);
