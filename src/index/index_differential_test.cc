@@ -461,7 +461,7 @@ void Differential::CompareWithTheModel(std::size_t shards, std::uint64_t seeds,
   const Profile& profile = GetParam();
   const bool is_long = profile.length > 1'000;
   // Beside readers each update takes long, above all under a sanitizer.
-  const std::size_t updates = is_long ? (readers > 0 ? 25 : 100) : (readers > 0 ? 500 : 2'000);
+  const std::size_t updates = (is_long ? 100u : 2'000u) / (readers > 0 ? 4u : 1u);
   ForEachSeed(is_long ? std::min<std::uint64_t>(seeds, 4) : seeds, [&](std::uint64_t seed) {
     Generator generator(profile, seed);
     std::vector<std::string> history;

@@ -54,22 +54,35 @@ class EndlessSocket final : public net::EventSocket {
 
 class EndlessPoller final : public net::EventPoller {
  public:
+  EndlessPoller(std::uint64_t first, std::uint64_t last) : first_(first), last_(last) {}
   Result<std::unique_ptr<net::EventSocket>> Subscribe(const std::string&,
                                                       const std::string&) override {
-    return std::unique_ptr<net::EventSocket>(std::make_unique<EndlessSocket>(1'000'000'000'000));
+    return std::unique_ptr<net::EventSocket>(std::make_unique<EndlessSocket>(first_, last_));
   }
   Result<std::unique_ptr<net::EventSocket>> Dealer(const std::string&) override {
     return std::unique_ptr<net::EventSocket>(std::make_unique<EndlessSocket>(0));
   }
   void Wait(Nanos) override {}
   void Wake() override {}
+
+ private:
+  const std::uint64_t first_;
+  const std::uint64_t last_;
 };
 
+// Of live messages from the first to the last.
 class EndlessTransport final : public net::EventTransport {
  public:
+  explicit EndlessTransport(std::uint64_t first = 1'000'000'000'000,
+                            std::uint64_t last = std::numeric_limits<std::uint64_t>::max())
+      : first_(first), last_(last) {}
   std::unique_ptr<net::EventPoller> MakePoller() override {
-    return std::make_unique<EndlessPoller>();
+    return std::make_unique<EndlessPoller>(first_, last_);
   }
+
+ private:
+  const std::uint64_t first_;
+  const std::uint64_t last_;
 };
 
 class EndlessEvents : public testing::TestWithParam<bool> {
@@ -152,32 +165,12 @@ TEST_P(EndlessEvents, StopWaitsForNoPause) {
             ErrorCode::kCancelled);
 }
 
-class WaitingTransport final : public net::EventTransport {
- public:
-  static constexpr std::uint64_t kMessages = 1'000;
-
-  std::unique_ptr<net::EventPoller> MakePoller() override { return std::make_unique<Poller>(); }
-
- private:
-  class Poller final : public net::EventPoller {
-   public:
-    Result<std::unique_ptr<net::EventSocket>> Subscribe(const std::string&,
-                                                        const std::string&) override {
-      return std::unique_ptr<net::EventSocket>(std::make_unique<EndlessSocket>(0, kMessages - 1));
-    }
-    Result<std::unique_ptr<net::EventSocket>> Dealer(const std::string&) override {
-      return Fail(ErrorCode::kIo, "there is none");
-    }
-    void Wait(Nanos) override {}
-    void Wake() override {}
-  };
-};
-
 // Wire P33.
 TEST(IngestThread, WhatHasComeIsUsedBeforeTheEnd) {
   const SystemClock clock;
   metrics::Registry registry;
-  WaitingTransport transport;
+  constexpr std::uint64_t kMessages = 1'000;
+  EndlessTransport transport(0, kMessages - 1);
   index::IndexSet indexes{index::IndexOptions{}};
   Ingest::Options options;
   options.threads = 1;
@@ -195,7 +188,7 @@ TEST(IngestThread, WhatHasComeIsUsedBeforeTheEnd) {
   }
   ingest.Stop();
   for (const auto& health : all)
-    EXPECT_EQ(health->count(RankCount::kMessages), WaitingTransport::kMessages);
+    EXPECT_EQ(health->count(RankCount::kMessages), kMessages);
 }
 
 INSTANTIATE_TEST_SUITE_P(From, EndlessEvents, testing::Values(false, true),

@@ -73,7 +73,7 @@ struct PollCounters {
     if (auto* const counter = answers[static_cast<std::size_t>(outcome)]) counter->Add();
   }
   void CountTooLong(std::uint64_t events) const {
-    if (too_long != nullptr && events > 0) too_long->Add(events);
+    if (too_long != nullptr) too_long->Add(events);
   }
 };
 

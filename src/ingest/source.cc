@@ -263,10 +263,8 @@ Source::Outcome Source::Apply(std::uint64_t sequence, std::span<const std::byte>
                          "the rank is no rank", error.offset);
       ForgetCounts();  // it may have been a removal
       missed_any_ = true;
-      for (const Follower& follower : followers_) {
-        NoteDefect(follower.rank, StateReason::kForeignRank,
-                   "a batch names a dp_rank that cannot exist, so nobody got it");
-      }
+      NoteDefectOfAll(StateReason::kForeignRank,
+                      "a batch names a dp_rank that cannot exist, so nobody got it");
       return Outcome::kApplied;
     }
     metrics_.CountDecodeFailure(error.code);
@@ -348,25 +346,21 @@ void Source::ApplyEvents(Rank rank, const Target* target, const StreamMessage& m
 }
 
 void Source::CheckNumbers(Rank rank) {
+  if (!batch_.first_event && !numbered_) return;
+  const auto dropped = [&](placement::DropReason reason) {
+    return std::ranges::find(batch_.dropped, reason, &placement::DroppedEvent::reason) !=
+           batch_.dropped.end();
+  };
   // Of an event that could not be read the number is not known either.
-  const bool unread =
-      std::ranges::any_of(batch_.dropped, [](const placement::DroppedEvent& dropped) {
-        return dropped.reason == placement::DropReason::kDecodeError;
-      });
+  const bool unread = dropped(placement::DropReason::kDecodeError);
   numbered_ = numbered_ && !unread;
   if (!batch_.first_event) return;
-  const bool strange =
-      rank != spec_.rank || translator_.options().any_worker ||
-      std::ranges::any_of(batch_.dropped, [](const placement::DroppedEvent& dropped) {
-        return dropped.reason == placement::DropReason::kForeignWorker;
-      });
-  shares_numbers_ = shares_numbers_ || strange;
+  shares_numbers_ = shares_numbers_ || rank != spec_.rank || translator_.options().any_worker ||
+                    dropped(placement::DropReason::kForeignWorker);
   if (numbered_ && !shares_numbers_ && *batch_.first_event > next_event_) {
-    const std::string which =
-        fmt::format("events {} to {} were never sent, although no message is missing", next_event_,
-                    *batch_.first_event - 1);
-    for (const Follower& follower : followers_)
-      NoteDefect(follower.rank, StateReason::kGapUnrepaired, which);
+    NoteDefectOfAll(StateReason::kGapUnrepaired,
+                    fmt::format("events {} to {} were never sent, although no message is missing",
+                                next_event_, *batch_.first_event - 1));
   }
   numbered_ = !unread;
 }
@@ -435,12 +429,11 @@ void Source::NoteDropped(Rank rank) {
       const std::string why = fmt::format(
           "an event could not be decoded: {}",
           placement::DropDetail(dropped, translator_.decoded(), translator_.options().block_size));
-      if (!batch_.ranks_vary) {
+      if (batch_.ranks_vary) {
+        NoteDefectOfAll(StateReason::kUndecodable, why);
+      } else {
         NoteDefect(rank, StateReason::kUndecodable, why);
-        continue;
       }
-      for (const Follower& follower : followers_)
-        NoteDefect(follower.rank, StateReason::kUndecodable, why);
     }
   }
   if (batch_.lost_copies) {
@@ -496,6 +489,11 @@ void Source::NoteDefect(Rank rank, StateReason reason, std::string_view detail) 
   defect.reason = reason;
   defect.detail = detail;
   PublishStatus();
+}
+
+void Source::NoteDefectOfAll(StateReason reason, std::string_view detail) {
+  for (const Follower& follower : followers_)
+    NoteDefect(follower.rank, reason, detail);
 }
 
 void Source::NoteRank(Rank rank) {

@@ -160,6 +160,7 @@ class Source final : private StreamSink {
   // What the rank is told is wrong: its state is degraded until the stream starts over.
   void ForgetDefect(Rank rank);
   void NoteDefect(Rank rank, StateReason reason, std::string_view detail);
+  void NoteDefectOfAll(StateReason reason, std::string_view detail);
   [[nodiscard]] bool HasDefect(Rank rank) const;
   void PublishStatus();
   void PublishStats();

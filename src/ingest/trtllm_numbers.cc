@@ -34,7 +34,7 @@ static_assert(kRunBytesMax / std::string_view(R"({"token_id":1},)").size() <=
 // An event as the list has it.
 struct Item {
   std::string_view text;
-  bool readable = false;              // it is an object
+  bool readable = false;              // it is an object, of no wrong rank
   std::optional<std::uint64_t> rank;  // none: not said, which is rank 0
   std::optional<std::uint64_t> id;
 };

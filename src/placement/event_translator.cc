@@ -175,12 +175,9 @@ class EventTranslator::Impl {
     out.made_until.assign(batch_.events.size(), 0);
     // In a list each item says its rank: one that nobody could read may be of another.
     if (!json) return;
-    bool lost = false;
-    for (const wire::BadEvent& bad : batch_.bad) {
-      Drop(Undecodable(bad), out);
-      lost |= WhoMayLose(bad) == Concerned::kEveryRank;
-    }
-    if (!lost) return;
+    std::span<const wire::BadEvent> bad = batch_.bad;
+    if (TakeBad(bad, std::numeric_limits<std::uint32_t>::max(), out) != Concerned::kEveryRank)
+      return;
     ForgetCounts();
     out.lost_removals = Concerned::kEveryRank;
   }
@@ -196,15 +193,19 @@ class EventTranslator::Impl {
     return &added;
   }
 
-  // Passes those of `bad` that come before the event `end`. Whatever may have taken copies makes
-  // the counts useless.
-  void DropBad(std::span<const wire::BadEvent>& bad, std::uint32_t end, RankMemory& memory,
-               PlacementBatch& out) {
+  // Passes those of `bad` that come before the event `end`; who may lose by them.
+  Concerned TakeBad(std::span<const wire::BadEvent>& bad, std::uint32_t end, PlacementBatch& out) {
     Concerned concerned = Concerned::kNone;
     for (; !bad.empty() && bad.front().index < end; bad = bad.subspan(1)) {
       Drop(Undecodable(bad.front()), out);
       concerned = std::max(concerned, WhoMayLose(bad.front()));
     }
+    return concerned;
+  }
+  // Whatever may have taken copies makes the counts useless.
+  void DropBad(std::span<const wire::BadEvent>& bad, std::uint32_t end, RankMemory& memory,
+               PlacementBatch& out) {
+    const Concerned concerned = TakeBad(bad, end, out);
     if (concerned == Concerned::kBatchsRank) memory.ForgetCounts();
     if (concerned == Concerned::kEveryRank) ForgetCounts();
     out.lost_removals = std::max(out.lost_removals, concerned);

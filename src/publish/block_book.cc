@@ -102,11 +102,16 @@ void BlockBook::Store(std::size_t source, const Mutation& mutation, MutationSink
       stats_.uncounted += event.blocks.size() - i;
       break;
     }
-    if (entry->held() && !SameBlock(*entry, block, parent)) {
-      piece.Tell();
-      TellGone(mutation, *entry, out);
+    if (!SameBlock(*entry, block, parent)) {
+      if (entry->held()) {
+        piece.Tell();
+        TellGone(mutation, *entry, out);
+      }
+      entry->parent = parent.value_or(EngineHash{});
+      entry->has_parent = parent.has_value();
+      entry->local = block.local;
     }
-    if (Hold(source, mutation, block, parent, *entry)) {
+    if (Hold(source, mutation.event.tier, event.eligible, *entry)) {
       if (piece.empty()) piece.Begin(parent, event.eligible, PositionOf(mutation, i));
       piece.Add(block);
     } else {
@@ -128,15 +133,14 @@ void BlockBook::StoreNames(std::size_t source, const Mutation& mutation, Mutatio
     }
     const PlacedBlock block{named.engine, known->local};
     const auto parent = known->has_parent ? std::optional(known->parent) : std::nullopt;
-    Mutation told = mutation;  // as good as what told of the content
-    told.event.eligible = known->eligible;
-    if (!Hold(source, told, block, parent, *known)) {
+    const bool eligible = known->eligible;  // as good as what told of the content
+    if (!Hold(source, mutation.event.tier, eligible, *known)) {
       ++stats_.shared_stores;
       continue;
     }
-    if (!parent || !piece.Ends(*parent, told.event.eligible)) {
+    if (!parent || !piece.Ends(*parent, eligible)) {
       piece.Tell();
-      piece.Begin(parent, told.event.eligible, std::nullopt);  // names come in any order
+      piece.Begin(parent, eligible, std::nullopt);  // names come in any order
     }
     piece.Add(block);
   }
@@ -155,18 +159,14 @@ void BlockBook::TellGone(const Mutation& store, BlockEntry& entry, MutationSink&
   --held_;
 }
 
-bool BlockBook::Hold(std::size_t source, const Mutation& mutation, const PlacedBlock& block,
-                     std::optional<EngineHash> parent, BlockEntry& entry) {
+bool BlockBook::Hold(std::size_t source, Tier tier, bool eligible, BlockEntry& entry) {
   const bool held = entry.held();
   const bool was_eligible = !held || entry.eligible;
-  const bool news = was_eligible && !mutation.event.eligible;
-  entry.eligible = was_eligible && mutation.event.eligible;
+  const bool news = was_eligible && !eligible;
+  entry.eligible = was_eligible && eligible;
   if (!held) ++held_;
-  entry.parent = parent.value_or(EngineHash{});
-  entry.has_parent = parent.has_value();
-  entry.local = block.local;
-  SourceSet& holders = entry.holders[static_cast<std::size_t>(mutation.event.tier)];
-  if (holders == 0) ++held_in_[static_cast<std::size_t>(mutation.event.tier)];
+  SourceSet& holders = entry.holders[static_cast<std::size_t>(tier)];
+  if (holders == 0) ++held_in_[static_cast<std::size_t>(tier)];
   const bool others = Without(holders, BitOf(source)) != 0;
   holders = static_cast<SourceSet>(holders | BitOf(source));
   return !others || news;

@@ -83,9 +83,8 @@ class BlockBook {
   void StoreNames(std::size_t source, const Mutation& mutation, MutationSink& out);
   void Remove(std::size_t source, const Mutation& mutation, MutationSink& out);
   void Clear(std::size_t source, const Mutation& mutation, MutationSink& out);
-  // Of an entry that nobody holds or that has this content. Whether the store has to be told.
-  [[nodiscard]] bool Hold(std::size_t source, const Mutation& mutation, const PlacedBlock& block,
-                          std::optional<EngineHash> parent, BlockEntry& entry);
+  // The source holds the block of the entry. Whether that has to be told.
+  [[nodiscard]] bool Hold(std::size_t source, Tier tier, bool eligible, BlockEntry& entry);
   // Tells that the block has left every tier, whoever held it.
   void TellGone(const Mutation& store, BlockEntry& entry, MutationSink& out);
   // Whether the removal has to be told.

@@ -184,32 +184,24 @@ bool Network::Broadcast(Publisher& publisher, const Message& message) {
   for (const auto& weak : links_) {
     const auto link = weak.lock();
     if (!link || link->peer != &publisher || !link->subscribed) continue;
-    if (link->at_mark && link->unread() > unread_max / 2) {
-      link->whole = false;
-      continue;
-    }
+    const bool whole = std::exchange(link->whole, false);
+    if (link->at_mark && link->unread() > unread_max / 2) continue;
     link->at_mark = link->unread() >= unread_max;
     if (link->at_mark) {
-      link->whole = false;
       room = false;
       continue;
     }
-    if (Chance(faults.drop)) {
-      link->whole = false;
-      continue;
-    }
+    if (Chance(faults.drop)) continue;
     Message copy = message;
-    if (Chance(faults.duplicate)) {
-      link->whole = false;  // it may overtake those before it
-      Send(link, copy, Delay() + Delay(), false);
-    }
+    const bool twice = Chance(faults.duplicate);
+    if (twice) Send(link, copy, Delay() + Delay(), false);
     if (Chance(faults.reorder)) {
-      link->whole = false;
       Send(link, std::move(copy), Delay() + Millis(rng_.Below(300)), false);
     } else {
       const Nanos late = Chance(faults.slow) ? Millis(rng_.Below(2'000)) : Millis(0);
-      link->whole = link->whole && late == Nanos{0};  // its reader may give it up before it comes
       Send(link, std::move(copy), Delay() + late, true);
+      // A copy may overtake those before it, and a reader give up what comes late.
+      link->whole = whole && !twice && late == Nanos{0};
     }
   }
   return room;
