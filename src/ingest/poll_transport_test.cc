@@ -229,7 +229,8 @@ TEST_F(PolledIngest, RanksJoinAndLeaveOneReader) {
     EXPECT_TRUE(Eventually([&] { return RankStateName(health->status().state) == state; }));
   };
   join(1, "exact");
-  engine_.Give(List({Stored(0, 12, 1), Stored(0, 13, 2)}));
+  // In this order: whoever sees 12 knows that 13 was passed over before rank 2 joined.
+  engine_.Give(List({Stored(0, 13, 2), Stored(0, 12, 1)}));
   Expect("0:11 1:12", "exact none");
   join(2, "degraded");
   engine_.Give(List({Stored(1, 14, 2)}));
